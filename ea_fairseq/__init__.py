@@ -1,0 +1,1 @@
+"""Evolving attention for fairseq: the ``--user-dir`` entry point."""

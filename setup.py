@@ -1,0 +1,35 @@
+"""Package metadata; tested versions are pinned in requirements.txt, ranges stand here."""
+
+from pathlib import Path
+
+from setuptools import find_packages, setup
+
+setup(
+    name="ea_fairseq",
+    version="0.1.0",
+    description="Evolving attention for neural machine translation, as a fairseq plugin",
+    long_description=Path(__file__).with_name("README.md").read_text(encoding="utf-8"),
+    long_description_content_type="text/markdown",
+    license="MIT",
+    packages=find_packages(include=["ea_fairseq", "ea_fairseq.*"]),
+    python_requires=">=3.11,<3.13",
+    install_requires=[
+        "torch>=2.6",
+        "ve-fairseq>=0.12.3,<0.13",
+    ],
+    extras_require={
+        # What the recipes in examples/ and the scripts need beyond the plugin itself.
+        "recipes": [
+            "sentencepiece>=0.2",
+            "subword-nmt>=0.3.8",
+            "sacrebleu>=2.4",
+            "sacremoses>=0.1",
+            "babel>=2.14",
+            "num2words>=0.5.13",
+            "tensorboard>=2.15",
+            "matplotlib>=3.8",
+            "PyYAML>=6",
+        ],
+        "test": ["pytest>=8"],
+    },
+)
