@@ -1,0 +1,92 @@
+"""Where data and runs lie on disk, and reading what a run left there.
+
+<work-dir>/data/<corpus>/                        made by prepare.py
+<work-dir>/runs/<corpus>/<recipe>/seed<k>/
+    checkpoints/  averaged.pt                    training, averaging
+    generate/<test set>.txt                      fairseq-generate's output
+    generate/<test set>.<language>               the translations, detokenized
+    scores/<test set>.json                       evaluate.py's output
+    logs/<step>.log  steps/<step>.json           what each step printed; that it is done
+    results.json                                 settings, versions, times, scores
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from .recipe import Recipe
+
+
+@dataclass(frozen=True)
+class Run:
+    """One recipe trained with one seed."""
+
+    data: Path
+    folder: Path
+    seed: int
+    languages: tuple[str, str]
+    test_sets: list[str]
+
+    @property
+    def checkpoints(self) -> Path:
+        """fairseq-train's --save-dir."""
+        return self.folder / "checkpoints"
+
+    def model(self, recipe: Recipe) -> Path:
+        """The checkpoint that translates: the average, or the best where nothing is averaged."""
+        if recipe.sections["average"] is None:
+            return self.checkpoints / "checkpoint_best.pt"
+        return self.folder / "averaged.pt"
+
+    def generated(self, test_set: str) -> Path:
+        """fairseq-generate's output for a test set."""
+        return self.folder / "generate" / f"{test_set}.txt"
+
+    def text(self, test_set: str) -> Path:
+        """The translations, detokenized, in the order of the corpus."""
+        return self.folder / "generate" / f"{test_set}.{self.languages[1]}"
+
+    def scores(self, test_set: str) -> Path:
+        """evaluate.py's output for a test set."""
+        return self.folder / "scores" / f"{test_set}.json"
+
+    def log(self, step: str) -> Path:
+        """Everything that a step printed."""
+        return self.folder / "logs" / f"{step}.log"
+
+    @property
+    def results(self) -> Path:
+        """The summary that is written last."""
+        return self.folder / "results.json"
+
+    @property
+    def subsets(self) -> dict[str, str]:
+        """fairseq's name of each test subset (test, test1, test2, ...) -> the test set's name."""
+        return {f"test{i or ''}": name for i, name in enumerate(self.test_sets)}
+
+
+def read_json(path: Path) -> Any:
+    """Content of a JSON file; ValueError naming the file if it cannot be read."""
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise ValueError(f"{path}: no such file") from None
+    except json.JSONDecodeError as error:
+        raise ValueError(f"{path}: not JSON: {error}") from None
+
+
+def write_json(path: Path, content: Any) -> None:
+    """Write a JSON file whole or not at all."""
+    write_text(path, json.dumps(content, indent=2, ensure_ascii=False) + "\n")
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write a text file whole or not at all."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    partial = path.with_name(f"{path.name}.part{os.getpid()}")
+    partial.write_text(text, encoding="utf-8")
+    os.replace(partial, path)

@@ -1,0 +1,343 @@
+#!/usr/bin/env python3
+"""From raw text to scores: prepare, train, average, generate and evaluate what a recipe says.
+
+    python scripts/run_recipe.py examples/translation/multi30k.de-en/ea_transformer_lite.yml
+
+Every command is printed before it runs. Steps that are done are skipped, a stopped training goes
+on from its last checkpoint: after any interruption, give the same command again.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import zipfile
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+from corpus import config as corpus_config
+from recipes import commands
+from recipes.options import check_options, load_plugin
+from recipes.recipe import SECTIONS, Recipe, load_recipe
+from recipes.runs import Run, read_json, write_json
+from recipes.steps import Step, execute, locked
+from recipes.tables import mean_and_deviation, table
+
+STEPS = ("prepare", *SECTIONS)
+
+#: Training options that change what is shown or how fast, not the result.
+_WITHOUT_EFFECT = (
+    "log-format",
+    "log-interval",
+    "no-progress-bar",
+    "num-workers",
+    "tensorboard-logdir",
+)
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Run the recipes; the exit code is 0 when all is done."""
+    args = make_parser().parse_args(argv)
+    # SIGTERM as Ctrl-C: leave through the code that ends the running command.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        recipes = [load_recipe(path, args.set) for path in args.recipe]
+        if args.name and len(recipes) > 1:
+            raise ValueError(f"--name {args.name}: choose one recipe, or no name")
+        load_plugin(commands.USER_DIR)
+        for recipe in recipes:
+            check_options(recipe, commands.USER_DIR)
+        for recipe in recipes:
+            run_recipe(recipe, args)
+    except ValueError as error:
+        print(f"run_recipe.py: error: {error}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        print("\nstopped; the same command goes on from here", file=sys.stderr)
+        return 130
+    return 0
+
+
+def make_parser() -> argparse.ArgumentParser:
+    """The command line."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("recipe", nargs="+", type=Path, help="recipe file (.yml)")
+    parser.add_argument(
+        "--work-dir",
+        type=Path,
+        default=commands.REPOSITORY / "work",
+        help="folder for data/ and runs/ (default: work/ in the repository)",
+    )
+    parser.add_argument("--raw", type=Path, help="local folder with the corpus as downloaded")
+    parser.add_argument("--seeds", type=int, nargs="+", default=[1], help="one run for each")
+    parser.add_argument(
+        "--set",
+        action="append",
+        default=[],
+        metavar="OPTION=VALUE",
+        help="override an option of the section train, or SECTION.OPTION=VALUE; may be repeated",
+    )
+    parser.add_argument("--name", help="name of the runs' folder (default: the recipe's name)")
+    parser.add_argument(
+        "--steps", nargs="+", choices=STEPS, default=STEPS, help="do these steps only"
+    )
+    parser.add_argument("--threads", type=int, help="threads of each command (OMP_NUM_THREADS)")
+    parser.add_argument("--workers", type=int, help="processes that prepare the corpus")
+    parser.add_argument(
+        "--fresh", action="store_true", help="throw away what the runs hold, and begin anew"
+    )
+    parser.add_argument(
+        "--dry-run", action="store_true", help="print the commands of every step, run none"
+    )
+    return parser
+
+
+def run_recipe(recipe: Recipe, args: argparse.Namespace) -> None:
+    """All steps of a recipe for all seeds, then a table of the scores."""
+    work_dir = args.work_dir.absolute()
+    data = work_dir / "data" / recipe.corpus_name
+    runs = work_dir / "runs" / recipe.corpus_name / (args.name or recipe.name)
+    threads = {"OMP_NUM_THREADS": str(args.threads)} if args.threads else {}
+    prepare = commands.prepare_command(recipe, data, args.raw, args.workers)
+    corpus = corpus_config.load(recipe.corpus)
+    all_runs = [
+        Run(data, runs / f"seed{seed}", seed, corpus.languages, corpus.test_sets)
+        for seed in args.seeds
+    ]
+    if args.dry_run:
+        print_commands(recipe, prepare, all_runs, args.steps, threads)
+        return
+    if "prepare" in args.steps:
+        logs = work_dir / "data" / "logs"
+        with locked(data) as lock:
+            execute(prepare, logs / f"{recipe.corpus_name}.log", lock, threads)
+    for run in all_runs:
+        with locked(run.folder) as lock:
+            RecipeRun(recipe, run, threads, lock).do(args.steps, args.fresh)
+    print_results(all_runs)
+
+
+def print_commands(
+    recipe: Recipe, prepare: list[str], runs: list[Run], steps: list[str], env: dict[str, str]
+) -> None:
+    """What would be run."""
+    if "prepare" in steps:
+        print(commands.printable(prepare, env))
+    for run in runs:
+        if "train" in steps:
+            print(commands.printable(commands.train_command(recipe, run), env))
+        if "average" in steps and recipe.sections["average"] is not None:
+            print(commands.printable(commands.average_command(recipe, run), env))
+        for subset, test_set in run.subsets.items():
+            if "generate" in steps:
+                folder = run.generated(test_set).parent
+                command = commands.generate_command(recipe, run, subset, folder)
+                print(commands.printable(command, env))
+        for test_set in run.test_sets:
+            if "evaluate" in steps:
+                print(commands.printable(commands.evaluate_command(recipe, run, test_set), env))
+
+
+class RecipeRun:
+    """The steps of one recipe with one seed, from binarized data to results.json."""
+
+    def __init__(self, recipe: Recipe, run: Run, threads: dict[str, str], lock: int) -> None:
+        self.recipe = recipe
+        self.run = run
+        self.threads = threads
+        self.lock = lock
+        train = {k: v for k, v in recipe.options("train").items() if k not in _WITHOUT_EFFECT}
+        settings: dict[str, Any] = {"seed": run.seed, "data": data_identity(run), "train": train}
+        self.steps = {}
+        for name in SECTIONS:
+            if name != "train":
+                settings = settings | {name: recipe.sections[name]}
+            self.steps[name] = Step(name, run.folder, settings)
+
+    def do(self, names: list[str], fresh: bool) -> None:
+        """Do the named steps as far as they are not done, then write results.json."""
+        print(f"\n== {self.run.folder}", flush=True)
+        if fresh:
+            self._clear()
+        work = {
+            "train": self._train,
+            "average": self._average,
+            "generate": self._generate,
+            "evaluate": self._evaluate,
+        }
+        before = None
+        for name, step in self.steps.items():
+            if name in names:
+                if before is not None and not before.is_done():
+                    raise ValueError(
+                        f"{self.run.folder}: step '{name}' needs step '{before.name}', "
+                        "which is not done with these settings"
+                    )
+                self._do_step(step, work[name])
+            before = step
+        if self.steps["evaluate"].is_done():
+            write_json(self.run.results, self._results())
+            print(f"results: {self.run.results}", flush=True)
+
+    def _do_step(self, step: Step, work: Any) -> None:
+        if step.is_done():
+            print(f"{step.name}: done before ({step.seconds():.0f} s)", flush=True)
+            return
+        changes = step.changes()
+        if changes and step.name == "train":
+            # Hours of work: not ours to throw away.
+            raise ValueError(
+                f"{self.run.folder}: was trained with other settings ({'; '.join(changes)}); "
+                "choose --name OTHER to keep it or --fresh to throw it away"
+            )
+        if changes:
+            print(f"{step.name}: again, settings changed: {'; '.join(changes)}", flush=True)
+        self.run.results.unlink(missing_ok=True)
+        step.start()
+        work()
+        step.finish()
+
+    def _clear(self) -> None:
+        """Remove everything but the lock that is held."""
+        for entry in self.run.folder.iterdir():
+            if entry.is_dir():
+                shutil.rmtree(entry)
+            elif entry.name != ".lock":
+                entry.unlink()
+
+    def _execute(self, command: list[str], step: str) -> None:
+        execute(command, self.run.log(step), self.lock, self.threads)
+
+    def _train(self) -> None:
+        repair_last_checkpoint(self.run.checkpoints)
+        self._execute(commands.train_command(self.recipe, self.run), "train")
+
+    def _average(self) -> None:
+        if self.recipe.sections["average"] is not None:
+            self._execute(commands.average_command(self.recipe, self.run), "average")
+        elif not self.run.model(self.recipe).exists():
+            raise ValueError(f"{self.run.model(self.recipe)}: training wrote no best checkpoint")
+
+    def _generate(self) -> None:
+        for subset, test_set in self.run.subsets.items():
+            output = self.run.generated(test_set)
+            partial = output.parent / "partial"
+            self._execute(
+                commands.generate_command(self.recipe, self.run, subset, partial), "generate"
+            )
+            os.replace(partial / f"generate-{subset}.txt", output)
+            partial.rmdir()
+
+    def _evaluate(self) -> None:
+        for test_set in self.run.subsets.values():
+            command = commands.evaluate_command(self.recipe, self.run, test_set)
+            self._execute(command, "evaluate")
+
+    def _results(self) -> dict[str, Any]:
+        recipe, run = self.recipe, self.run
+        return {
+            "corpus": recipe.corpus_name,
+            "recipe": recipe.name,
+            "seed": run.seed,
+            "settings": {section: recipe.sections[section] for section in SECTIONS},
+            "threads": self.threads.get("OMP_NUM_THREADS"),
+            "versions": versions(),
+            "parameters": count_parameters(run.log("train")),
+            "cost": model_cost(recipe.options("train")),
+            "seconds": {name: step.seconds() for name, step in self.steps.items()},
+            "scores": {name: read_json(run.scores(name)) for name in run.test_sets},
+        }
+
+
+def data_identity(run: Run) -> str:
+    """A hash that changes when the prepared data does."""
+    prepared = json.dumps(read_json(run.data / "prepared.json"), sort_keys=True)
+    return hashlib.sha256(prepared.encode()).hexdigest()[:16]
+
+
+def repair_last_checkpoint(checkpoints: Path) -> None:
+    """Put the newest whole checkpoint in the place of a checkpoint_last.pt that was cut short.
+
+    fairseq copies the checkpoint of an epoch to checkpoint_last.pt: killed meanwhile, it leaves a
+    file that no later training can start from. A checkpoint is a zip archive, whose directory is
+    written last.
+    """
+    last = checkpoints / "checkpoint_last.pt"
+    if not last.exists() or zipfile.is_zipfile(last):
+        return
+    others = [path for path in checkpoints.glob("checkpoint*.pt") if path != last]
+    whole = [path for path in others if zipfile.is_zipfile(path)]
+    if not whole:
+        print(f"{last}: cut short, and no other checkpoint there: training starts anew")
+        last.unlink()
+        return
+    newest = max(whole, key=lambda path: path.stat().st_mtime)
+    print(f"{last}: cut short, going on from {newest.name}", flush=True)
+    partial = last.with_name("checkpoint_last.pt.part")
+    shutil.copyfile(newest, partial)
+    os.replace(partial, last)
+
+
+def versions() -> dict[str, str | None]:
+    """Versions of what the scores depend on, and the commit of the repository if it is one."""
+    found: dict[str, str | None] = {"python": sys.version.split()[0]}
+    for package in ("torch", "ve-fairseq", "fairseq", "sacrebleu", "sacremoses", "ea_fairseq"):
+        try:
+            found[package] = metadata.version(package)
+        except metadata.PackageNotFoundError:
+            continue
+    git = ["git", "-C", str(commands.REPOSITORY), "describe", "--always", "--dirty", "--abbrev=40"]
+    try:
+        found["commit"] = subprocess.run(
+            git, capture_output=True, text=True, check=True
+        ).stdout.strip()
+    except (OSError, subprocess.CalledProcessError):
+        found["commit"] = None
+    return found
+
+
+def count_parameters(log: Path) -> int | None:
+    """Parameters of the model, embeddings included, as fairseq-train logs them."""
+    text = log.read_text(encoding="utf-8", errors="replace")
+    match = re.search(r"num\. (?:shared )?model params: ([\d,]+)", text)
+    return int(match[1].replace(",", "")) if match else None
+
+
+def model_cost(options: dict[str, Any]) -> dict[str, Any] | None:
+    """Parameters without embeddings and FLOPs for 30 source and 30 target tokens."""
+    from model_cost import cost
+
+    return cost(options["arch"], options)
+
+
+def print_results(runs: list[Run]) -> None:
+    """A table of all scores; mean and standard deviation over the seeds."""
+    if not all(run.results.exists() for run in runs):
+        return
+    scores = [read_json(run.results)["scores"] for run in runs]
+    labels = [score["label"] for score in next(iter(scores[0].values()))["scores"]]
+    rows = []
+    for test_set in scores[0]:
+        row = [test_set]
+        for i in range(len(labels)):
+            values = [score[test_set]["scores"][i]["score"] for score in scores]
+            row.append(mean_and_deviation(values))
+        rows.append(row)
+    seeds = ", ".join(str(run.seed) for run in runs)
+    print(f"\n{runs[0].folder.parent}, seed {seeds}\n\n{table(['test set', *labels], rows)}")
+    for score in next(iter(scores[0].values()))["scores"]:
+        print(f"{score['label']}: {score['signature']}")
+
+
+if __name__ == "__main__":
+    sys.exit(main())
