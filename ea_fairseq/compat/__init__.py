@@ -1,0 +1,23 @@
+"""Changes that make fairseq safe with files and complete with inputs, applied from the plugin.
+
+fairseq itself stays as installed. Each module here replaces a few of its functions, lists them at
+its top with the reason, and has an ``install()`` that does the replacing.
+"""
+
+from __future__ import annotations
+
+from .. import errors
+from . import safe_loading
+
+_installed = False
+
+
+def install() -> None:
+    """Apply all changes to the fairseq of this process. Calling it again changes nothing."""
+    global _installed
+    if _installed:
+        return
+    errors.install()
+    for module in (safe_loading,):
+        module.install()
+    _installed = True

@@ -1,0 +1,70 @@
+"""Errors meant for the person at the command line: one line that says what is wrong and where.
+
+A mistake in an option or a file is no reason for a screen of Python. `UserError` marks such
+mistakes; in a fairseq command, `install` makes Python print them as ``error: <message>``.
+Every other exception keeps its traceback, and ``EA_FAIRSEQ_TRACEBACK=1`` shows all of them.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from types import TracebackType
+
+# What fairseq itself raises for a path in the command that cannot be used.
+_PATH_ERRORS = (FileNotFoundError, NotADirectoryError, IsADirectoryError, PermissionError)
+_SCRIPTS = Path(__file__).resolve().parent.parent / "scripts"
+
+
+class UserError(ValueError):
+    """Bad input. The message is one line naming the option or file, its value and the remedy."""
+
+
+def one_line(error: BaseException) -> str | None:
+    """The message to print instead of a traceback, or None where the traceback must stay.
+
+    Args:
+        error: any exception that nobody caught.
+    """
+    if isinstance(error, UserError):
+        return " ".join(str(error).split())
+    if isinstance(error, _PATH_ERRORS):
+        if error.filename is None:
+            return " ".join(str(error).split())
+        return f"{error.strerror}: {error.filename}"
+    # A worker started by fairseq hands its exception over as the text of its traceback.
+    if type(error).__name__ == "ProcessRaisedException":
+        _, found, message = str(error).rstrip().rpartition(f"{__name__}.UserError: ")
+        return " ".join(message.split()) if found else None
+    return None
+
+
+def running_a_command() -> bool:
+    """True in fairseq's commands and in this project's scripts, False in anybody else's program."""
+    program = Path(sys.argv[0] if sys.argv else "").absolute()
+    return (
+        program.name.startswith("fairseq-")
+        or program.parent.name == "fairseq_cli"
+        or program.resolve().parent == _SCRIPTS
+    )
+
+
+def install() -> None:
+    """Let uncaught errors in a command end in one line. Calling it again changes nothing."""
+    previous = sys.excepthook
+    if getattr(previous, "_ea_fairseq", False):
+        return
+
+    def excepthook(
+        kind: type[BaseException], error: BaseException, traceback: TracebackType | None
+    ) -> None:
+        wanted = os.environ.get("EA_FAIRSEQ_TRACEBACK", "0") in ("", "0") and running_a_command()
+        message = one_line(error) if wanted else None
+        if message is None:
+            previous(kind, error, traceback)
+        else:
+            print(f"error: {message}", file=sys.stderr)
+
+    excepthook._ea_fairseq = True  # type: ignore[attr-defined]
+    sys.excepthook = excepthook
