@@ -1,0 +1,167 @@
+"""Convolutions over attention maps, one class per kind of attention.
+
+Source: "Evolving Attention with Residual Convolutions" (arXiv 2102.12895), sections 3.3 and 3.5:
+the maps of all heads are the channels of one image. A map's rows are target positions (queries),
+its columns source positions (keys). The paper draws the target on the horizontal axis, so its
+"shift right" of the encoder-decoder convolution is a move along the rows here.
+"""
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from .base import State, zero_hidden
+
+
+class MapConvolution(nn.Conv2d):
+    """relu(conv(image)), moved so that it reads permitted positions only.
+
+    With p = (kernel_size - 1) / 2, pixel (t, s) of the result reads rows t - move[0] - p to
+    t - move[0] + p and the columns likewise with move[1]. Rows and columns vacated by the move are
+    0; so are hidden pixels, before and after the move.
+
+    Args:
+        num_heads: channels of the image, in and out
+        kernel_size: odd
+
+    Parameters have PyTorch's default initialisation of ``nn.Conv2d``.
+    """
+
+    # Whether the kernel is cut to its diagonal and below, and moved along (target, source) by p.
+    lower_triangular = False
+    moves_target = False
+    moves_source = False
+
+    def __init__(self, num_heads: int, kernel_size: int):
+        super().__init__(num_heads, num_heads, kernel_size)
+        self.reach = (kernel_size - 1) // 2  # p
+        self.move = (self.reach * self.moves_target, self.reach * self.moves_source)
+
+    def kernel(self) -> Tensor:
+        """The weights in use, (heads, heads, kernel_size, kernel_size)."""
+        return torch.tril(self.weight) if self.lower_triangular else self.weight
+
+    def forward(self, image: Tensor, visible: Tensor | None) -> Tensor:
+        """Convolves whole maps.
+
+        Args:
+            image: (batch, heads, tgt_len, src_len), 0 in hidden entries
+            visible: bool, broadcastable to (batch, 1, tgt_len, src_len), or None
+
+        Returns:
+            the convolution's term of the map, same shape as ``image``
+        """
+        p, (down, right) = self.reach, self.move
+        if image.size(-2) <= down or image.size(-1) <= right:
+            return torch.zeros_like(image)
+        # Without bottom and right padding, rows and columns that the move would push out of the
+        # map are never computed.
+        padded = F.pad(image, (p, p - right, p, p - down))
+        kernel, bias = self.kernel().to(image.dtype), self.bias.to(image.dtype)
+        term = F.conv2d(padded, kernel, bias).relu()
+        term = F.pad(term, (right, 0, down, 0))
+        if visible is not None:
+            term = zero_hidden(term, visible & _moved(visible, down, right))
+        return term
+
+    def step(self, row: Tensor, visible: Tensor | None, state: State) -> tuple[Tensor, State]:
+        """One new row of :meth:`forward`, for convolutions that read no later rows.
+
+        Each row is convolved once, with all rows of the kernel. What it adds to the rows to come is
+        kept: state["pending"][:, j] is the sum so far, before bias, of the row j + 1 steps ahead.
+
+        Args:
+            row: (batch, heads, 1, src_len), 0 in hidden entries
+            visible: bool, broadcastable to (batch, 1, 1, src_len), or None
+            state: empty before the first row, then as returned
+                pending: (batch, 2 p, heads, columns), columns = src_len, or src_len + 2 p where
+                    the map grows by a key with every row
+                rows_visible: bool, (batch, p), whether each of the last p rows was visible
+
+        Returns:
+            the term's row (batch, heads, 1, src_len) and the new state
+        """
+        assert self.moves_target, "only a convolution over earlier rows can go row by row"
+        p, right = self.reach, self.move[1]
+        bsz, heads, _, src_len = row.shape
+        k = 2 * p + 1
+        # Kernel row i of this map row belongs to the row 2p - i steps ahead: i = 2p is this one's.
+        kernel = (
+            self.kernel().to(row.dtype).flip(2).permute(2, 0, 1, 3).reshape(k * heads, heads, 1, k)
+        )
+        ahead = 2 * right  # columns that later rows have and this one lacks
+        added = F.conv2d(F.pad(row, (p + right, p - right + ahead)), kernel)
+        added = added.view(bsz, k, heads, src_len + ahead)
+        if state:
+            pending, rows_visible = state["pending"], state["rows_visible"]
+            sums = added + F.pad(
+                pending, (0, added.size(-1) - pending.size(-1), 0, 0, 0, k - pending.size(1))
+            )
+        else:
+            sums = added
+            rows_visible = torch.zeros(bsz, p, dtype=torch.bool, device=row.device)
+        term = sums[:, :1, :, right:src_len].transpose(1, 2)
+        term = (term + self.bias.to(row.dtype).view(-1, 1, 1)).relu()
+        term = F.pad(term, (src_len - term.size(-1), 0))
+
+        row_visible = _row_visible(visible, bsz, row.device)
+        rows_visible = torch.cat([rows_visible, row_visible], dim=1)
+        keep = rows_visible[:, :1, None, None]  # the row that the move puts here
+        if visible is not None:
+            keep = keep & visible & _moved(visible, 0, right)
+        return zero_hidden(term, keep), {
+            "pending": sums[:, 1:],
+            "rows_visible": rows_visible[:, 1:],
+        }
+
+
+class EncoderConvolution(MapConvolution):
+    """Encoder self-attention: the whole kernel, "same" padding, no move (section 3.3)."""
+
+
+class DecoderConvolution(MapConvolution):
+    """Decoder self-attention: the kernel's diagonal and below, moved p down and p right.
+
+    Pixel (t, s) reads the lower-left triangle of rows t - 2p..t and columns s - 2p..s, none of them
+    in the future of t (section 3.5).
+    """
+
+    lower_triangular = True
+    moves_target = True
+    moves_source = True
+
+
+class EncoderDecoderConvolution(MapConvolution):
+    """Encoder-decoder attention: the whole kernel over earlier target positions.
+
+    Pixel (t, s) reads rows t - 2p..t and columns s - p..s + p (section 3.5).
+    """
+
+    moves_target = True
+
+
+MAP_CONVOLUTIONS: dict[str, type[MapConvolution]] = {
+    "encoder": EncoderConvolution,
+    "decoder": DecoderConvolution,
+    "encoder-decoder": EncoderDecoderConvolution,
+}
+
+
+def _moved(visible: Tensor, down: int, right: int) -> Tensor:
+    """``visible`` moved down and right; what is vacated is False.
+
+    A dimension of size 1 stands for equal rows or columns and stays as it is: what the move
+    vacates there, the caller sets to 0 by itself.
+    """
+    if down and visible.size(-2) > 1:
+        visible = F.pad(visible[..., :-down, :], (0, 0, down, 0))
+    if right and visible.size(-1) > 1:
+        visible = F.pad(visible[..., :-right], (right, 0))
+    return visible
+
+
+def _row_visible(visible: Tensor | None, bsz: int, device: torch.device) -> Tensor:
+    """Whether the one row has any visible key: bool, (batch, 1)."""
+    if visible is None:
+        return torch.ones(bsz, 1, dtype=torch.bool, device=device)
+    return visible.any(dim=-1).view(-1, 1).expand(bsz, 1)

@@ -1,0 +1,68 @@
+"""Evolving attention: carry mixing and convolution mixing."""
+
+from torch import Tensor
+
+from .base import LogitTransform, State, zero_hidden
+from .conv import MAP_CONVOLUTIONS
+
+
+class EvolvingLogits(LogitTransform):
+    """Evolving attention (arXiv 2102.12895), equation (4), sections 3.2 to 3.5.
+
+    A_in = alpha * carry + (1 - alpha) * logits    (logits alone in the first layer)
+    Z    = beta * relu(conv(A_in)) + (1 - beta) * A_in
+
+    Differs from the paper: hidden entries count as 0 wherever the convolution reads them, and in
+    the carry; the paper does not say what its convolution sees there.
+
+    Args:
+        attention: "encoder", "decoder" or "encoder-decoder"
+        num_heads: heads of the attention
+        alpha: weight of the carry, in [0, 1]
+        beta: weight of the convolution, in [0, 1]
+        kernel_size: odd
+        convolution: whether there is a convolution; without it, Z = A_in
+        skip: whether the carry is mixed in; without it, A_in = logits
+    """
+
+    def __init__(
+        self,
+        attention: str,
+        num_heads: int,
+        alpha: float,
+        beta: float,
+        kernel_size: int,
+        convolution: bool,
+        skip: bool,
+    ):
+        super().__init__()
+        self.alpha = alpha
+        self.beta = beta
+        self.uses_carry = skip
+        self.convolution = (
+            MAP_CONVOLUTIONS[attention](num_heads, kernel_size) if convolution else None
+        )
+
+    def _mix_carry(self, logits: Tensor, visible: Tensor | None, carry: Tensor | None) -> Tensor:
+        if self.uses_carry and carry is not None:
+            logits = logits.lerp(carry, self.alpha)
+        return zero_hidden(logits, visible)
+
+    def forward(
+        self, logits: Tensor, visible: Tensor | None, carry: Tensor | None
+    ) -> tuple[Tensor, Tensor | None]:
+        """See :meth:`LogitTransform.forward`."""
+        a_in = self._mix_carry(logits, visible, carry)
+        if self.convolution is None:
+            return a_in, visible
+        return a_in.lerp(self.convolution(a_in, visible), self.beta), visible
+
+    def step(
+        self, logits: Tensor, visible: Tensor | None, carry: Tensor | None, state: State
+    ) -> tuple[Tensor, Tensor | None, State]:
+        """See :meth:`LogitTransform.step`; the state is the convolution's."""
+        a_in = self._mix_carry(logits, visible, carry)
+        if self.convolution is None:
+            return a_in, visible, state
+        term, state = self.convolution.step(a_in, visible, state)
+        return a_in.lerp(term, self.beta), visible, state

@@ -1,0 +1,355 @@
+"""EA-Transformer: fairseq's Transformer with evolving attention, and its architectures."""
+
+import logging
+import math
+from argparse import ArgumentParser, Namespace
+from typing import Any
+
+import torch
+from fairseq.distributed import fsdp_wrap
+from fairseq.models import register_model, register_model_architecture
+from fairseq.models.transformer import (
+    TransformerConfig,
+    TransformerDecoderBase,
+    TransformerEncoderBase,
+    TransformerModel,
+    base_architecture,
+)
+from fairseq.modules.checkpoint_activations import checkpoint_wrapper
+from torch import Tensor, nn
+
+from ..config import EAOptions
+from ..errors import UserError
+from ..modules.multihead_attention import IncrementalState
+from ..modules.transformer_layer import EATransformerDecoderLayer, EATransformerEncoderLayer
+
+logger = logging.getLogger(__name__)
+
+
+class EATransformerEncoder(TransformerEncoderBase):
+    """fairseq's encoder with evolving attention: its loop carries logits from layer to layer."""
+
+    def build_encoder_layer(self, cfg: Any) -> nn.Module:
+        return _wrap(EATransformerEncoderLayer(cfg, return_fc=self.return_fc), cfg)
+
+    def forward_scriptable(
+        self,
+        src_tokens: Tensor,
+        src_lengths: Tensor | None = None,
+        return_all_hiddens: bool = False,
+        token_embeddings: Tensor | None = None,
+    ) -> dict[str, list[Tensor]]:
+        """Encodes; what ``forward`` calls.
+
+        Args:
+            src_tokens: (batch, src_len), long
+            src_lengths: unused, as in fairseq
+            return_all_hiddens: whether to return each layer's output
+            token_embeddings: (batch, src_len, embed_dim), instead of looking them up
+
+        Returns:
+            fairseq's dictionary of encoder outputs
+        """
+        padding = src_tokens.eq(self.padding_idx)
+        x, embedding = self.forward_embedding(src_tokens, token_embeddings)
+        visible = None
+        if padding.any():
+            x = x.masked_fill(padding.unsqueeze(-1), 0.0)
+            visible = _pairs_visible(padding, padding)
+
+        x = x.transpose(0, 1)  # (src_len, batch, embed_dim)
+        hiddens = [x] if return_all_hiddens else []
+        fc_results = []
+        carry = None
+        for layer in self.layers:
+            x, carry, fc_result = layer(x, visible, carry)
+            if return_all_hiddens:
+                hiddens.append(x)
+                fc_results.append(fc_result)
+        if self.layer_norm is not None:
+            x = self.layer_norm(x)
+
+        lengths = (~padding).sum(dim=1, dtype=torch.int32).unsqueeze(1)
+        return {
+            "encoder_out": [x],
+            "encoder_padding_mask": [padding],
+            "encoder_embedding": [embedding],
+            "encoder_states": hiddens,
+            "fc_results": fc_results,
+            "src_tokens": [],
+            "src_lengths": [lengths],
+        }
+
+
+class EATransformerDecoder(TransformerDecoderBase):
+    """fairseq's decoder with evolving attention: its loop carries logits from layer to layer."""
+
+    def build_decoder_layer(self, cfg: Any, no_encoder_attn: bool = False) -> nn.Module:
+        return _wrap(EATransformerDecoderLayer(cfg, no_encoder_attn), cfg)
+
+    def extract_features_scriptable(
+        self,
+        prev_output_tokens: Tensor,
+        encoder_out: dict[str, list[Tensor]] | None,
+        incremental_state: IncrementalState | None = None,
+        full_context_alignment: bool = False,
+        alignment_layer: int | None = None,
+        alignment_heads: int | None = None,
+    ) -> tuple[Tensor, dict[str, list[Tensor | None]]]:
+        """Decodes up to the output layer; what ``extract_features`` calls.
+
+        Args:
+            prev_output_tokens: (batch, tgt_len), long; with an incremental state the whole prefix,
+                of which the last token is new
+            encoder_out: what the encoder returned
+            incremental_state: fairseq's cache for decoding step by step, or None
+            full_context_alignment: whether self-attention sees later tokens too
+            alignment_layer: layer whose attention is returned; default: the last
+            alignment_heads: number of its heads to average; default: all
+
+        Returns:
+            features (batch, tgt_len, output_embed_dim), and a dictionary with "attn" (batch,
+            tgt_len, src_len) and "inner_states"
+        """
+        if alignment_layer is None:
+            alignment_layer = self.num_layers - 1
+        source, source_padding = None, None
+        if encoder_out is not None and encoder_out["encoder_out"]:
+            source = encoder_out["encoder_out"][0]
+            if encoder_out["encoder_padding_mask"]:
+                source_padding = encoder_out["encoder_padding_mask"][0]
+        one_step = incremental_state is not None
+
+        x = self._embed(prev_output_tokens, incremental_state).transpose(0, 1)
+        visible, encoder_visible = self._visible(
+            prev_output_tokens, source_padding, one_step, full_context_alignment
+        )
+        inner_states, attn, carry, encoder_carry = [x], None, None, None
+        for index, layer in enumerate(self.layers):
+            x, carry, encoder_carry, probs = layer(
+                x,
+                source,
+                visible,
+                encoder_visible,
+                carry,
+                encoder_carry,
+                incremental_state=incremental_state,
+                need_attn=index == alignment_layer,
+            )
+            inner_states.append(x)
+            if index == alignment_layer and probs is not None:
+                attn = probs[:alignment_heads].to(x).mean(dim=0)
+
+        if self.layer_norm is not None:
+            x = self.layer_norm(x)
+        x = x.transpose(0, 1)  # (batch, tgt_len, embed_dim)
+        if self.project_out_dim is not None:
+            x = self.project_out_dim(x)
+        return x, {"attn": [attn], "inner_states": inner_states}
+
+    def _embed(self, prev_output_tokens: Tensor, incremental_state: Any) -> Tensor:
+        """Embedded tokens and positions: (batch, tgt_len, embed_dim), of the last token alone with
+        an incremental state."""
+        positions = None
+        if self.embed_positions is not None:
+            positions = self.embed_positions(
+                prev_output_tokens, incremental_state=incremental_state
+            )
+        if incremental_state is not None:
+            prev_output_tokens = prev_output_tokens[:, -1:]
+            positions = positions[:, -1:] if positions is not None else None
+
+        x = self.embed_scale * self.embed_tokens(prev_output_tokens)
+        if self.quant_noise is not None:
+            x = self.quant_noise(x)
+        if self.project_in_dim is not None:
+            x = self.project_in_dim(x)
+        if positions is not None:
+            x = x + positions
+        if self.layernorm_embedding is not None:
+            x = self.layernorm_embedding(x)
+        return self.dropout_module(x)
+
+    def _visible(
+        self,
+        prev_output_tokens: Tensor,
+        source_padding: Tensor | None,
+        one_step: bool,
+        full_context: bool,
+    ) -> tuple[Tensor | None, Tensor | None]:
+        """What self- and encoder-decoder attention may see, once for all layers."""
+        tgt_len = prev_output_tokens.size(1)
+        keys_padding = prev_output_tokens.eq(self.padding_idx)
+        if not keys_padding.any():
+            keys_padding = None
+        if source_padding is not None and not source_padding.any():
+            source_padding = None
+
+        queries_padding = keys_padding
+        if one_step and keys_padding is not None:
+            queries_padding = keys_padding[:, -1:]
+        visible = _pairs_visible(queries_padding, keys_padding)
+        if not one_step and not full_context:
+            past = torch.ones(
+                tgt_len, tgt_len, dtype=torch.bool, device=prev_output_tokens.device
+            ).tril()
+            visible = past[None, None] if visible is None else visible & past
+        return visible, _pairs_visible(queries_padding, source_padding)
+
+
+@register_model("ea_transformer")
+class EATransformerModel(TransformerModel):
+    """EA-Transformer of "Evolving Attention with Residual Convolutions" (arXiv 2102.12895).
+
+    fairseq's Transformer, all of whose options apply, with the options of :class:`EAOptions`.
+    """
+
+    @classmethod
+    def add_args(cls, parser: ArgumentParser) -> None:
+        super().add_args(parser)
+        EAOptions.add_args(parser.add_argument_group("evolving attention"))
+
+    @classmethod
+    def build_model(cls, args: Namespace, task: Any) -> "EATransformerModel":
+        """Builds the model from parsed options.
+
+        Raises:
+            UserError: where an option's value, or a combination, cannot work
+        """
+        EAOptions.from_namespace(args)
+        _refuse_unsupported(args)
+        return super().build_model(args, task)
+
+    @classmethod
+    def build_encoder(cls, args: Any, src_dict: Any, embed_tokens: nn.Module) -> nn.Module:
+        return EATransformerEncoder(TransformerConfig.from_namespace(args), src_dict, embed_tokens)
+
+    @classmethod
+    def build_decoder(cls, args: Any, tgt_dict: Any, embed_tokens: nn.Module) -> nn.Module:
+        cfg = TransformerConfig.from_namespace(args)
+        return EATransformerDecoder(
+            cfg, tgt_dict, embed_tokens, no_encoder_attn=cfg.no_cross_attention
+        )
+
+    def upgrade_state_dict_named(self, state_dict: dict[str, Tensor], name: str) -> None:
+        """Also lets a plain fairseq Transformer's checkpoint continue as an EA model.
+
+        A checkpoint without any parameter of a transform and without the marker that EA models
+        write gets this model's fresh ones; one with some of them must have them all.
+        """
+        super().upgrade_state_dict_named(state_dict, name)
+        own = self.state_dict()
+        marker = "ea_version"
+        if marker in state_dict:
+            return
+        fresh = [key for key in own if ".transform." in key]
+        state_dict[marker] = own[marker]
+        if any(key in state_dict for key in fresh):
+            return
+        state_dict.update({key: own[key] for key in fresh})
+        logger.info(
+            "loading a plain Transformer's checkpoint: %d parameters of evolving attention, "
+            "which it lacks, start fresh",
+            len(fresh),
+        )
+
+    def __init__(self, args: Namespace, encoder: nn.Module, decoder: nn.Module):
+        super().__init__(args, encoder, decoder)
+        # Tells an EA checkpoint without convolutions from a plain Transformer's.
+        self.register_buffer("ea_version", torch.tensor([1.0]))
+
+
+def _wrap(layer: nn.Module, cfg: Any) -> nn.Module:
+    """Activation checkpointing and FSDP, as fairseq wraps its own layers."""
+    if cfg.checkpoint_activations:
+        layer = checkpoint_wrapper(layer, offload_to_cpu=cfg.offload_activations)
+    # A checkpointed layer must be wrapped by FSDP whatever its size.
+    min_num_params = 0 if cfg.checkpoint_activations else cfg.min_params_to_wrap
+    return fsdp_wrap(layer, min_num_params=min_num_params)
+
+
+def _pairs_visible(queries_padding: Tensor | None, keys_padding: Tensor | None) -> Tensor | None:
+    """True where neither query nor key is padding.
+
+    Args:
+        queries_padding: bool, (batch, tgt_len), True = padding, or None for no padding
+        keys_padding: bool, (batch, src_len), or None
+
+    Returns:
+        bool, broadcastable to (batch, 1, tgt_len, src_len), or None where all is visible
+    """
+    queries = None if queries_padding is None else ~queries_padding[:, None, :, None]
+    keys = None if keys_padding is None else ~keys_padding[:, None, None, :]
+    if queries is None or keys is None:
+        return keys if queries is None else queries
+    return queries & keys
+
+
+def _refuse_unsupported(args: Namespace) -> None:
+    """Refuses options of fairseq's Transformer that evolving attention cannot honour."""
+    unsupported = {
+        "cross_self_attention": "one map over source and target has no convolution of its own",
+        "encoder_xformers_att_config": "xFormers' attentions have no logits to convolve",
+        "decoder_xformers_att_config": "xFormers' attentions have no logits to convolve",
+        "base_layers": "BASE layers do not pass attention logits on",
+    }
+    for name, reason in unsupported.items():
+        if getattr(args, name, None):
+            option = "--" + name.replace("_", "-")
+            raise UserError(f"{option} cannot be combined with ea_transformer: {reason}")
+    for side in ("encoder", "decoder"):
+        embed_dim = getattr(args, f"{side}_embed_dim", None)
+        heads = getattr(args, f"{side}_attention_heads", None)
+        if embed_dim and heads and embed_dim % heads:
+            divisors = [n for n in range(1, math.isqrt(embed_dim) + 1) if embed_dim % n == 0]
+            raise UserError(
+                f"--{side}-attention-heads must divide --{side}-embed-dim {embed_dim}, not "
+                f"{heads}: for example {', '.join(map(str, divisors))}"
+            )
+
+
+def _set_defaults(args: Namespace, **defaults: Any) -> None:
+    """Sets what the command line left open."""
+    for name, value in defaults.items():
+        setattr(args, name, getattr(args, name, value))
+
+
+def _ea_defaults(args: Namespace, **defaults: Any) -> None:
+    """The options of evolving attention, as a checkpoint keeps them."""
+    _set_defaults(args, **{f"ea_{name}": value for name, value in defaults.items()})
+    options = EAOptions.from_namespace(args)
+    for name in ("kernel_size", "variant"):
+        _set_defaults(args, **{f"ea_{name}": getattr(options, name)})
+    for name in ("convolution", "skip"):
+        _set_defaults(args, **{f"ea_{name}": ",".join(getattr(options, name)) or "none"})
+
+
+@register_model_architecture("transformer", "transformer_lite")
+def transformer_lite(args: Namespace) -> None:
+    """The baseline: fairseq's Transformer at Lite's size (appendix A.3; 2.48M parameters without
+    embeddings and output layer)."""
+    for side in ("encoder", "decoder"):
+        _set_defaults(
+            args,
+            **{
+                f"{side}_embed_dim": 160,
+                f"{side}_ffn_embed_dim": 160,
+                f"{side}_attention_heads": 4,
+                f"{side}_layers": 6,
+            },
+        )
+    base_architecture(args)
+
+
+@register_model_architecture("ea_transformer", "ea_transformer_lite")
+def ea_transformer_lite(args: Namespace) -> None:
+    """EA-Transformer-Lite (Table 5; appendix A.3, Table 10)."""
+    transformer_lite(args)
+    _ea_defaults(args, alpha=0.1, beta=0.1)
+
+
+@register_model_architecture("ea_transformer", "ea_transformer_base")
+def ea_transformer_base(args: Namespace) -> None:
+    """EA-Transformer-Base (Table 5; appendix A.3, Table 10)."""
+    base_architecture(args)
+    _ea_defaults(args, alpha=0.5, beta=0.1)

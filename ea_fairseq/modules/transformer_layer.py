@@ -1,0 +1,158 @@
+"""fairseq's Transformer layers, taking and returning the carry of their attentions."""
+
+from typing import Any
+
+from fairseq.modules.transformer_layer import (
+    TransformerDecoderLayerBase,
+    TransformerEncoderLayerBase,
+)
+from torch import Tensor
+
+from ..config import EAOptions
+from ..logits import LOGIT_TRANSFORMS
+from .multihead_attention import IncrementalState, TransformedAttention
+
+
+def _build_attention(attention: str, cfg: Any, **kwargs: Any) -> TransformedAttention:
+    """The attention of one kind ("encoder", "decoder", "encoder-decoder") with its transform."""
+    side = cfg.encoder if attention == "encoder" else cfg.decoder
+    options = EAOptions.from_namespace(cfg)
+    return TransformedAttention(
+        side.embed_dim,
+        side.attention_heads,
+        LOGIT_TRANSFORMS[options.variant](options, attention, side.attention_heads),
+        dropout=cfg.attention_dropout,
+        q_noise=cfg.quant_noise.pq,
+        qn_block_size=cfg.quant_noise.pq_block_size,
+        **kwargs,
+    )
+
+
+class EATransformerEncoderLayer(TransformerEncoderLayerBase):
+    """fairseq's encoder layer with a transformed self-attention."""
+
+    def build_self_attention(self, embed_dim: int, cfg: Any) -> TransformedAttention:
+        return _build_attention("encoder", cfg, self_attention=True)
+
+    def forward(
+        self, x: Tensor, visible: Tensor | None, carry: Tensor | None
+    ) -> tuple[Tensor, Tensor | None, Tensor | None]:
+        """Runs the layer.
+
+        Args:
+            x: (src_len, batch, embed_dim)
+            visible: bool, broadcastable to (batch, 1, src_len, src_len), or None
+            carry: (batch, heads, src_len, src_len) from the layer below, or None
+
+        Returns:
+            output (src_len, batch, embed_dim), the carry for the layer above or None, and with
+            ``return_fc`` the feed-forward network's output, else None
+        """
+        residual = x
+        if self.normalize_before:
+            x = self.self_attn_layer_norm(x)
+        x, _, carry = self.self_attn(x, x, visible, carry)
+        x = self.residual_connection(self.dropout_module(x), residual)
+        if not self.normalize_before:
+            x = self.self_attn_layer_norm(x)
+
+        residual = x
+        if self.normalize_before:
+            x = self.final_layer_norm(x)
+        x = self.activation_dropout_module(self.activation_fn(self.fc1(x)))
+        fc_result = x = self.fc2(x)
+        x = self.residual_connection(self.dropout_module(x), residual)
+        if not self.normalize_before:
+            x = self.final_layer_norm(x)
+        return x, carry, fc_result if self.return_fc else None
+
+
+class EATransformerDecoderLayer(TransformerDecoderLayerBase):
+    """fairseq's decoder layer with transformed self- and encoder-decoder attentions."""
+
+    def build_self_attention(
+        self, embed_dim: int, cfg: Any, add_bias_kv: bool = False, add_zero_attn: bool = False
+    ) -> TransformedAttention:
+        # Extra keys (add_bias_kv, add_zero_attn) have no place in the map; no fairseq option of
+        # the translation models sets them.
+        assert not add_bias_kv and not add_zero_attn
+        return _build_attention("decoder", cfg, self_attention=True)
+
+    def build_encoder_attention(self, embed_dim: int, cfg: Any) -> TransformedAttention:
+        return _build_attention(
+            "encoder-decoder",
+            cfg,
+            kdim=cfg.encoder.embed_dim,
+            vdim=cfg.encoder.embed_dim,
+            encoder_decoder_attention=True,
+        )
+
+    def forward(
+        self,
+        x: Tensor,
+        encoder_out: Tensor | None,
+        visible: Tensor | None,
+        encoder_visible: Tensor | None,
+        carry: Tensor | None,
+        encoder_carry: Tensor | None,
+        incremental_state: IncrementalState | None = None,
+        need_attn: bool = False,
+    ) -> tuple[Tensor, Tensor | None, Tensor | None, Tensor | None]:
+        """Runs the layer.
+
+        Args:
+            x: (tgt_len, batch, embed_dim)
+            encoder_out: (src_len, batch, embed_dim), or None without encoder-decoder attention
+            visible: bool, broadcastable to (batch, 1, tgt_len, keys), of self-attention, or None
+            encoder_visible: bool, broadcastable to (batch, 1, tgt_len, src_len), or None
+            carry: (batch, heads, tgt_len, keys), self-attention's from the layer below, or None
+            encoder_carry: (batch, heads, tgt_len, src_len), encoder-decoder attention's, or None
+            incremental_state: fairseq's cache, or None
+            need_attn: whether to return the probabilities of encoder-decoder attention
+
+        Returns:
+            output (tgt_len, batch, embed_dim), both carries for the layer above or None, and
+            probabilities (heads, batch, tgt_len, src_len) or None
+        """
+        residual = x
+        if self.normalize_before:
+            x = self.self_attn_layer_norm(x)
+        x, _, carry = self.self_attn(x, x, visible, carry, incremental_state)
+        if self.c_attn is not None:
+            x = (x.unflatten(-1, (self.nh, self.head_dim)) * self.c_attn.view(-1, 1)).flatten(-2)
+        if self.attn_ln is not None:
+            x = self.attn_ln(x)
+        x = self.residual_connection(self.dropout_module(x), residual)
+        if not self.normalize_before:
+            x = self.self_attn_layer_norm(x)
+
+        probs = None
+        if self.encoder_attn is not None and encoder_out is not None:
+            residual = x
+            if self.normalize_before:
+                x = self.encoder_attn_layer_norm(x)
+            x, probs, encoder_carry = self.encoder_attn(
+                x,
+                encoder_out,
+                encoder_visible,
+                encoder_carry,
+                incremental_state,
+                need_weights=need_attn or (not self.training and self.need_attn),
+            )
+            x = self.residual_connection(self.dropout_module(x), residual)
+            if not self.normalize_before:
+                x = self.encoder_attn_layer_norm(x)
+
+        residual = x
+        if self.normalize_before:
+            x = self.final_layer_norm(x)
+        x = self.activation_dropout_module(self.activation_fn(self.fc1(x)))
+        if self.ffn_layernorm is not None:
+            x = self.ffn_layernorm(x)
+        x = self.dropout_module(self.fc2(x))
+        if self.w_resid is not None:
+            residual = self.w_resid * residual
+        x = self.residual_connection(x, residual)
+        if not self.normalize_before:
+            x = self.final_layer_norm(x)
+        return x, carry, encoder_carry, probs
