@@ -1,0 +1,79 @@
+"""fairseq-preprocess: dictionaries and binary data."""
+
+import shlex
+import struct
+import subprocess
+import sys
+from pathlib import Path
+
+from .config import Corpus
+
+
+def subsets(corpus: Corpus) -> dict[str, str]:
+    """fairseq's name of each test set -> its own: test, test1, test2 ..."""
+    return {f"test{n or ''}": name for n, name in enumerate(corpus.test_sets)}
+
+
+def command(corpus: Corpus, text: Path, output: Path, workers: int) -> list[str]:
+    """The fairseq-preprocess command for the files of folder `text`."""
+    arguments = [sys.executable, "-m", "fairseq_cli.preprocess"]
+    arguments += ["--source-lang", corpus.source_lang, "--target-lang", corpus.target_lang]
+    arguments += ["--trainpref", str(text / "train"), "--validpref", str(text / "valid")]
+    arguments += ["--testpref", ",".join(str(text / name) for name in corpus.test_sets)]
+    arguments += ["--destdir", str(output), "--workers", str(workers)]
+    if corpus.dictionary == "joint":
+        arguments.append("--joined-dictionary")
+    return arguments
+
+
+def binarize(
+    corpus: Corpus, text: Path, output: Path, workers: int, pairs: dict[str, int]
+) -> dict[str, int]:
+    """Runs fairseq-preprocess and checks what it wrote.
+
+    Args:
+        corpus: languages, test sets, dictionary.
+        text: folder of the text split into subwords.
+        output: folder to write.
+        workers: number of processes.
+        pairs: expected number of pairs in each split.
+
+    Returns:
+        Entries of each language's dictionary, fairseq's special ones included.
+
+    Raises:
+        ValueError: a path has a comma, which --testpref takes as a separator.
+        RuntimeError: the command failed or lost a line.
+    """
+    if "," in str(text):
+        raise ValueError(f"{text}: fairseq-preprocess cannot take a path with a comma")
+    arguments = command(corpus, text, output, workers)
+    print(shlex.join(arguments), file=sys.stderr, flush=True)
+    last = ""
+    with subprocess.Popen(
+        arguments, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace"
+    ) as process:
+        for line in process.stdout:
+            print(line, end="", file=sys.stderr, flush=True)
+            last = line.strip() or last
+    if process.returncode:
+        raise RuntimeError(f"fairseq-preprocess failed ({process.returncode}): {last}")
+    names = {"train": "train", "valid": "valid", **subsets(corpus)}
+    for subset, name in names.items():
+        for lang in corpus.languages:
+            index = output / f"{subset}.{corpus.source_lang}-{corpus.target_lang}.{lang}.idx"
+            found = _sentences(index)
+            if found != pairs[name]:
+                raise RuntimeError(f"{index}: {found} sentences, expected {pairs[name]}")
+    return {
+        lang: 4 + sum(1 for _ in open(output / f"dict.{lang}.txt", "rb"))
+        for lang in corpus.languages
+    }
+
+
+def _sentences(index: Path) -> int:
+    """Number of sentences in fairseq's memory-mapped format, from the head of its index."""
+    magic, _version, _dtype, sentences = struct.unpack("<9sQBQ", index.read_bytes()[:26])
+    if magic != b"MMIDIDX\x00\x00":
+        raise RuntimeError(f"{index}: not an index of fairseq's mmap format")
+    return sentences

@@ -1,0 +1,119 @@
+"""Whole-or-nothing writing, checksums and locks."""
+
+import contextlib
+import errno
+import fcntl
+import hashlib
+import json
+import os
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+
+@contextlib.contextmanager
+def new_folder(path: Path) -> Iterator[Path]:
+    """A temporary folder that becomes `path` if the block succeeds and vanishes if it fails."""
+    temporary = path.with_name(path.name + ".tmp")
+    shutil.rmtree(temporary, ignore_errors=True)
+    temporary.mkdir(parents=True)
+    try:
+        yield temporary
+        shutil.rmtree(path, ignore_errors=True)  # a folder that is not empty is not replaced
+        os.replace(temporary, path)
+    except BaseException:
+        shutil.rmtree(temporary, ignore_errors=True)
+        raise
+
+
+@contextlib.contextmanager
+def scratch_folder(path: Path) -> Iterator[Path]:
+    """A new, empty folder that is gone after the block."""
+    shutil.rmtree(path, ignore_errors=True)
+    path.mkdir(parents=True)
+    try:
+        yield path
+    finally:
+        shutil.rmtree(path, ignore_errors=True)
+
+
+@contextlib.contextmanager
+def new_file(path: Path) -> Iterator[Path]:
+    """A temporary file name that becomes `path` if the block succeeds and vanishes if it fails."""
+    temporary = path.with_name(path.name + ".tmp")
+    try:
+        yield temporary
+        os.replace(temporary, path)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise
+
+
+def write_json(path: Path, data: dict) -> None:
+    """Writes `data` as indented JSON, whole or not at all."""
+    with new_file(path) as temporary, LineWriter(temporary) as file:
+        file.write(json.dumps(data, indent=2, ensure_ascii=False, sort_keys=True))
+
+
+def read_json(path: Path) -> dict | None:
+    """The JSON object in `path`; None where there is no such file or it does not parse."""
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except (FileNotFoundError, json.JSONDecodeError, UnicodeDecodeError):
+        return None
+
+
+def sha256(path: Path) -> str:
+    """The SHA-256 checksum of a file, in hex."""
+    with open(path, "rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+@contextlib.contextmanager
+def locked(path: Path) -> Iterator[None]:
+    """Holds an exclusive lock on `path`, so that two runs never write one folder at once."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with open(path, "w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
+class LineWriter:
+    """A UTF-8 text file written line by line; its errors (a full disk, say) name the file."""
+
+    def __init__(self, path: Path):
+        self.path = path
+        self.file = open(path, "wb", buffering=1 << 20)
+
+    def write(self, line: str) -> None:
+        """Writes `line`, which holds no line feed, and a line feed."""
+        with self._named():
+            self.file.write(line.encode("utf-8") + b"\n")
+
+    def close(self) -> None:
+        """Flushes and closes."""
+        with self._named():
+            self.file.close()
+
+    @contextlib.contextmanager
+    def _named(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            raise named_error(error, self.path) from error
+
+    def __enter__(self) -> "LineWriter":
+        return self
+
+    def __exit__(self, exc_type, exc, traceback) -> None:
+        if exc_type is None:
+            self.close()
+        else:  # the first error is the one to report, not the one of flushing what is left
+            with contextlib.suppress(OSError):
+                self.file.close()
+
+
+def named_error(error: OSError, path: Path) -> OSError:
+    """The same error with the file's name in it: write() leaves it out."""
+    number = error.errno or errno.EIO
+    return OSError(number, error.strerror or os.strerror(number), str(path))

@@ -1,0 +1,68 @@
+"""A function over a stream: on all cores, in order, with flat memory, showing its progress."""
+
+import itertools
+import sys
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from typing import TypeVar
+
+from tqdm import tqdm
+
+Item = TypeVar("Item")
+Result = TypeVar("Result")
+
+CHUNK = 2000  # items per task: enough to drown the cost of passing them between processes
+
+
+def ordered_map(
+    function: Callable[[list[Item]], Result],
+    items: Iterable[Item],
+    workers: int,
+    label: str,
+    chunk: int = CHUNK,
+) -> Iterator[Result]:
+    """Yields `function(chunk)` for each run of `chunk` items, in order.
+
+    At most three chunks per worker exist at any time. The executor's own map would read the
+    whole stream ahead.
+
+    Args:
+        function: called in another process (in this one for a single worker); must be picklable.
+        items: the stream.
+        workers: number of processes.
+        label: what the progress bar says.
+        chunk: number of items in each call.
+    """
+    stream = iter(items)
+    chunks = iter(lambda: list(itertools.islice(stream, chunk)), [])
+    interactive = sys.stderr.isatty()
+    with tqdm(
+        desc=label, unit=" lines", unit_scale=True, mininterval=0.5 if interactive else 15
+    ) as bar:
+        if workers <= 1:
+            for part in chunks:
+                yield function(part)
+                bar.update(len(part))
+            return
+        executor = ProcessPoolExecutor(workers)
+        pending: deque = deque()
+        try:
+            for part in chunks:
+                pending.append((executor.submit(function, part), len(part)))
+                if len(pending) >= 3 * workers:
+                    yield _take(pending, bar)
+            while pending:
+                yield _take(pending, bar)
+        except BrokenProcessPool as error:
+            raise RuntimeError(f"{label}: a worker process died: out of memory?") from error
+        finally:
+            executor.shutdown(cancel_futures=True)
+
+
+def _take(pending: deque, bar: tqdm):
+    future, size = pending.popleft()
+    result = future.result()
+    bar.update(size)
+    return result
