@@ -28,6 +28,7 @@ from recipes import commands
 from recipes.options import check_options, load_plugin
 from recipes.recipe import SECTIONS, Recipe, load_recipe
 from recipes.runs import Run, read_json, write_json
+from recipes.scoring import read_lines
 from recipes.steps import Step, execute, locked
 from recipes.tables import mean_and_deviation, table
 
@@ -97,6 +98,9 @@ def make_parser() -> argparse.ArgumentParser:
         "--fresh", action="store_true", help="throw away what the runs hold, and begin anew"
     )
     parser.add_argument(
+        "--examples", type=int, default=0, metavar="N", help="show N translations at the end"
+    )
+    parser.add_argument(
         "--dry-run", action="store_true", help="print the commands of every step, run none"
     )
     return parser
@@ -125,6 +129,8 @@ def run_recipe(recipe: Recipe, args: argparse.Namespace) -> None:
         with locked(run.folder) as lock:
             RecipeRun(recipe, run, threads, lock).do(args.steps, args.fresh)
     print_results(all_runs)
+    if args.examples:
+        print_examples(all_runs[0], args.examples)
 
 
 def print_commands(
@@ -315,8 +321,10 @@ def count_parameters(log: Path) -> int | None:
 
 def model_cost(options: dict[str, Any]) -> dict[str, Any] | None:
     """Parameters without embeddings and FLOPs for 30 source and 30 target tokens."""
-    from model_cost import cost
-
+    try:
+        from model_cost import cost
+    except ImportError:
+        return None
     return cost(options["arch"], options)
 
 
@@ -337,6 +345,29 @@ def print_results(runs: list[Run]) -> None:
     print(f"\n{runs[0].folder.parent}, seed {seeds}\n\n{table(['test set', *labels], rows)}")
     for score in next(iter(scores[0].values()))["scores"]:
         print(f"{score['label']}: {score['signature']}")
+
+
+def print_examples(run: Run, count: int) -> None:
+    """Translations from all over the first test set, and where data and run lie."""
+    test_set = run.test_sets[0]
+    source, target = run.languages
+    columns = [
+        ("source", read_lines(run.data / "raw" / f"{test_set}.{source}")),
+        ("reference", read_lines(run.data / "raw" / f"{test_set}.{target}")),
+        ("translation", read_lines(run.text(test_set))),
+    ]
+    sentences = len(columns[0][1])
+    count = min(count, sentences)
+    for i in range(count):
+        number = i * sentences // count
+        print(f"\n{test_set}, sentence {number + 1}")
+        for name, lines in columns:
+            print(f"  {name:12} {lines[number]}")
+    print(f"\ndata          {run.data}")
+    print(f"checkpoints   {run.checkpoints}")
+    print(f"translations  {run.text(test_set)}")
+    print(f"scores        {run.results}")
+    print(f"logs          {run.log('train').parent}")
 
 
 if __name__ == "__main__":
