@@ -122,9 +122,8 @@ def run_recipe(recipe: Recipe, args: argparse.Namespace) -> None:
         print_commands(recipe, prepare, all_runs, args.steps, threads)
         return
     if "prepare" in args.steps:
-        logs = work_dir / "data" / "logs"
-        with locked(data) as lock:
-            execute(prepare, logs / f"{recipe.corpus_name}.log", lock, threads)
+        # prepare.py locks the folder itself, and knows what of it is done.
+        execute(prepare, data.with_name(f"{recipe.corpus_name}.log"), threads)
     for run in all_runs:
         with locked(run.folder) as lock:
             RecipeRun(recipe, run, threads, lock).do(args.steps, args.fresh)
@@ -191,7 +190,7 @@ class RecipeRun:
                     )
                 self._do_step(step, work[name])
             before = step
-        if self.steps["evaluate"].is_done():
+        if self.steps["evaluate"].is_done() and not self.run.results.exists():
             write_json(self.run.results, self._results())
             print(f"results: {self.run.results}", flush=True)
 
@@ -211,7 +210,7 @@ class RecipeRun:
         self.run.results.unlink(missing_ok=True)
         step.start()
         work()
-        step.finish()
+        step.finish({"versions": versions()})
 
     def _clear(self) -> None:
         """Remove everything but the lock that is held."""
@@ -222,7 +221,7 @@ class RecipeRun:
                 entry.unlink()
 
     def _execute(self, command: list[str], step: str) -> None:
-        execute(command, self.run.log(step), self.lock, self.threads)
+        execute(command, self.run.log(step), self.threads, self.lock)
 
     def _train(self) -> None:
         repair_last_checkpoint(self.run.checkpoints)
@@ -257,7 +256,7 @@ class RecipeRun:
             "seed": run.seed,
             "settings": {section: recipe.sections[section] for section in SECTIONS},
             "threads": self.threads.get("OMP_NUM_THREADS"),
-            "versions": versions(),
+            "versions": read_json(self.steps["train"].stamp)["versions"],
             "parameters": count_parameters(run.log("train")),
             "cost": model_cost(recipe.options("train")),
             "seconds": {name: step.seconds() for name, step in self.steps.items()},

@@ -65,7 +65,7 @@ def evaluate_command(recipe: Recipe, run: Run, test_set: str) -> list[str]:
     return command + as_arguments(recipe.options("evaluate"))
 
 
-def printable(command: list[str], environment: dict[str, str] | None = None) -> str:
+def printable(command: list[str], environment: dict[str, str]) -> str:
     """A command as one would type it."""
-    assignments = [f"{name}={shlex.quote(value)}" for name, value in (environment or {}).items()]
+    assignments = [f"{name}={shlex.quote(value)}" for name, value in environment.items()]
     return " ".join(assignments + [shlex.join(command)])

@@ -73,11 +73,11 @@ class Step:
             {"settings": self.settings, "began": time.time(), "earlier_seconds": seconds},
         )
 
-    def finish(self) -> None:
-        """Stamp the step as done."""
+    def finish(self, facts: dict[str, Any]) -> None:
+        """Stamp the step as done; ``facts`` about how go into the stamp."""
         started = read_json(self.started)
         seconds = started["earlier_seconds"] + time.time() - started["began"]
-        write_json(self.stamp, {"settings": self.settings, "seconds": round(seconds, 1)})
+        write_json(self.stamp, {"settings": self.settings, "seconds": round(seconds, 1), **facts})
 
     def seconds(self) -> float | None:
         """Time that the step took, all attempts together."""
@@ -110,9 +110,11 @@ def locked(folder: Path) -> Iterator[int]:
 
 
 def execute(
-    command: list[str], log: Path, lock: int, environment: dict[str, str] | None = None
+    command: list[str], log: Path, environment: dict[str, str], lock: int | None = None
 ) -> None:
     """Print a command, run it, pass on what it prints and keep that in ``log`` as well.
+
+    ``lock`` is a descriptor for the command to hold, see ``locked``.
 
     Raises:
         ValueError: the command failed.
@@ -128,8 +130,8 @@ def execute(
             stdout=writing,
             stderr=writing,
             # Warnings of hydra's about fairseq's use of it would bury what matters.
-            env={"PYTHONWARNINGS": "ignore", **os.environ, **(environment or {})},
-            pass_fds=[lock],
+            env={"PYTHONWARNINGS": "ignore", **os.environ, **environment},
+            pass_fds=[] if lock is None else [lock],
             preexec_fn=_die_with_parent,
         )
         os.close(writing)

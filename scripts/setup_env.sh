@@ -1,0 +1,74 @@
+# Sourced by test.sh and demo.sh: makes the virtual environment where there is none.
+#
+#   setup_env FILE...   installs the requirement files and the package itself, unless that is done;
+#                       afterwards $python is the environment's Python.
+#
+# The environment is .venv in the repository's root; EA_VENV=/some/folder puts it elsewhere.
+# Needs Python 3.11 or 3.12; EA_PYTHON=/path/to/python names one that is not found on the PATH.
+
+repository=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+venv=${EA_VENV:-$repository/.venv}
+python=$venv/bin/python
+
+# Prints the first Python that is 3.11 or 3.12. Asks each, since a name may promise too much.
+find_python() {
+    local candidate version others=""
+    for candidate in ${EA_PYTHON:-python3 python3.12 python3.11 python}; do
+        version=$("$candidate" -c 'import sys; print("%d.%d" % sys.version_info[:2])' 2>/dev/null) \
+            || continue
+        case $version in
+            3.11 | 3.12)
+                if [ -n "$others" ]; then
+                    echo "taking $candidate (Python $version) instead of$others" >&2
+                fi
+                echo "$candidate"
+                return
+                ;;
+        esac
+        others="$others $candidate (Python $version)"
+    done
+    echo "error: need Python 3.11 or 3.12, found${others:- none};" \
+        "name one with EA_PYTHON=/path/to/python" >&2
+    return 1
+}
+
+# Makes the environment anew. A half-made one is replaced: its pip does not run.
+make_venv() {
+    local base
+    base=$(find_python) || return 1
+    if [ -e "$venv" ] && [ ! -e "$venv/pyvenv.cfg" ] && [ -n "$(ls -A "$venv")" ]; then
+        echo "error: EA_VENV: $venv is there and is no virtual environment" >&2
+        return 1
+    fi
+    echo "making $venv with $("$base" --version)" >&2
+    if ! "$base" -m venv --clear "$venv"; then
+        echo "error: $base cannot make virtual environments;" \
+            "on Debian and Ubuntu: apt install python3-venv" >&2
+        return 1
+    fi
+}
+
+setup_env() {
+    local stamp file wanted
+    if ! "$python" -m pip --version >/dev/null 2>&1; then
+        make_venv || return 1
+    fi
+    for file in "$@"; do
+        stamp=$venv/installed-$(basename "$file")
+        wanted=$(cd "$repository" && cat "$file" setup.py && "$python" --version && pwd)
+        if [ -f "$stamp" ] && [ "$(cat "$stamp")" = "$wanted" ]; then
+            continue
+        fi
+        echo "installing $(basename "$file") into $venv" >&2
+        rm -f "$stamp"
+        if grep -q '^torch==' "$file"; then
+            # Alone and first: with others to agree with, pip may choose a larger build.
+            "$python" -m pip install --quiet --disable-pip-version-check \
+                "$(grep '^torch==' "$file")" || return 1
+        fi
+        "$python" -m pip install --quiet --disable-pip-version-check -r "$file" || return 1
+        "$python" -m pip install --quiet --disable-pip-version-check --no-deps -e "$repository" \
+            || return 1
+        printf '%s\n' "$wanted" >"$stamp"
+    done
+}

@@ -1,0 +1,13 @@
+#!/usr/bin/env bash
+# Passes the whole test suite, in an environment that it makes where there is none.
+#
+#   bash scripts/test.sh [arguments of pytest]
+set -euo pipefail
+source "$(dirname "${BASH_SOURCE[0]}")/setup_env.sh"
+setup_env "$repository/requirements.txt" "$repository/requirements-test.txt"
+
+cd "$repository"
+"$python" -m ruff check .
+"$python" -m ruff format --check .
+# Two processes of one thread each: the models are too small for more threads to help.
+OMP_NUM_THREADS=1 "$python" -m pytest -q -n 2 "$@"
