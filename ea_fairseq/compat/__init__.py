@@ -7,7 +7,7 @@ its top with the reason, and has an ``install()`` that does the replacing.
 from __future__ import annotations
 
 from .. import errors
-from . import safe_loading
+from . import atomic_saving, literal_settings, safe_loading
 
 _installed = False
 
@@ -18,6 +18,6 @@ def install() -> None:
     if _installed:
         return
     errors.install()
-    for module in (safe_loading,):
+    for module in (safe_loading, literal_settings, atomic_saving):
         module.install()
     _installed = True

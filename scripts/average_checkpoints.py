@@ -1,0 +1,286 @@
+#!/usr/bin/env python3
+"""Average the weights of several checkpoints into a new one.
+
+    python scripts/average_checkpoints.py --inputs RUN_FOLDER --num-epoch-checkpoints 10 \\
+        --output RUN_FOLDER/average.pt
+
+Command line and functions are those of fairseq's script of this name. Checkpoints are read
+through the safe unpickler, and the output appears under its name when it is complete.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+import sys
+from collections import OrderedDict
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+# Works without installing the package, from any directory.
+sys.path.append(str(Path(__file__).resolve().parent.parent))
+
+from ea_fairseq.compat.atomic_saving import save_checkpoint_file  # noqa: E402
+from ea_fairseq.compat.safe_loading import read_checkpoint  # noqa: E402
+from ea_fairseq.errors import UserError  # noqa: E402
+
+_EPOCH = re.compile(r"checkpoint(\d+)\.pt")
+_UPDATE = re.compile(r"checkpoint_\d+_(\d+)\.pt")
+_BEST = re.compile(r"checkpoint\.best_(.+)_(-?\d+(?:\.\d+)?)\.pt")
+
+
+def average_checkpoints(inputs: Sequence[str]) -> dict[str, Any]:
+    """Average the parameters of checkpoints.
+
+    Half-precision parameters are summed in, and returned as, float32. Integers are divided
+    rounding down. Parameters that share their memory in every input share it in the result.
+
+    Args:
+        inputs: the files; each counts once.
+
+    Returns:
+        The content of the first checkpoint, with the averaged parameters as ``"model"``.
+
+    Raises:
+        UserError: naming the files, if one cannot be read or their parameters differ.
+    """
+    if not inputs:
+        raise UserError("no checkpoints to average")
+    average: dict[str, Any] = {}
+    names: list[str] = []
+    sums: dict[str, Tensor] = {}
+    shared: dict[str, str] = {}
+    for path in inputs:
+        state = read_checkpoint(path)
+        model = state["model"]
+        if not average:
+            average, names, shared = state, list(model), _shared(model)
+            sums = {name: _summand(model[name]).clone() for name in names}
+            continue
+        _check_same_parameters(inputs[0], sums, path, model)
+        here = _shared(model)
+        shared = {name: first for name, first in shared.items() if here.get(name) == first}
+        for name, total in sums.items():
+            total += _summand(model[name])
+
+    means: OrderedDict[str, Tensor] = OrderedDict()
+    for name in names:
+        if name in shared:
+            means[name] = means[shared[name]]
+            continue
+        total = sums[name]
+        if total.is_floating_point():
+            means[name] = total.div_(len(inputs))
+        else:
+            original = average["model"][name].dtype
+            means[name] = total.div_(len(inputs), rounding_mode="floor").to(original)
+    average["model"] = means
+    return average
+
+
+def _summand(value: Tensor) -> Tensor:
+    """The form in which a parameter is summed: wide enough for any number of checkpoints."""
+    if value.dtype in (torch.float16, torch.bfloat16):
+        return value.float()
+    return value if value.is_floating_point() else value.long()
+
+
+def _shared(model: dict[str, Tensor]) -> dict[str, str]:
+    """For each parameter that is another name of an earlier one: that earlier name."""
+    earlier: dict[tuple[Any, ...], str] = {}
+    shared = {}
+    for name, value in model.items():
+        memory = (value.data_ptr(), value.dtype, value.shape, value.stride())
+        if value.numel() > 0 and earlier.setdefault(memory, name) != name:
+            shared[name] = earlier[memory]
+    return shared
+
+
+def _check_same_parameters(
+    first_path: str, first: dict[str, Tensor], path: str, model: dict[str, Tensor]
+) -> None:
+    """Refuse to average parameters of different names, shapes or kinds of numbers."""
+    for here, there, having, lacking in (
+        (first, model, first_path, path),
+        (model, first, path, first_path),
+    ):
+        extra = [name for name in here if name not in there]
+        if extra:
+            raise UserError(
+                f"cannot average: {having} has the parameter {extra[0]}, {lacking} has not"
+            )
+    for name, value in first.items():
+        other = model[name]
+        if other.shape != value.shape:
+            raise UserError(
+                f"cannot average: {name} has shape {tuple(value.shape)} in {first_path}"
+                f" and {tuple(other.shape)} in {path}"
+            )
+        if other.is_floating_point() != value.is_floating_point():
+            raise UserError(
+                f"cannot average: {name} holds integers in one of {first_path} and {path},"
+                " and real numbers in the other"
+            )
+
+
+def last_n_checkpoints(
+    paths: Sequence[str], n: int, update_based: bool, upper_bound: int | None = None
+) -> list[str]:
+    """The last checkpoints of a folder, the newest first.
+
+    Args:
+        paths: one folder.
+        n: how many.
+        update_based: False takes ``checkpoint<epoch>.pt``, True ``checkpoint_<epoch>_<update>.pt``.
+        upper_bound: the last epoch or update that counts.
+
+    Raises:
+        UserError: if the folder does not hold that many; other files never make up for them.
+    """
+    pattern = _UPDATE if update_based else _EPOCH
+    found = []
+    for path in _files_in(paths):
+        match = pattern.fullmatch(os.path.basename(path))
+        if match and (upper_bound is None or int(match[1]) <= upper_bound):
+            found.append((int(match[1]), path))
+    kind = "checkpoint_<epoch>_<update>.pt" if update_based else "checkpoint<epoch>.pt"
+    if upper_bound is not None:
+        kind += f" up to {upper_bound}"
+    return _first_n([path for _, path in sorted(found, reverse=True)], n, kind, paths)
+
+
+def best_n_checkpoints(paths: Sequence[str], n: int, maximize: bool = False) -> list[str]:
+    """The best of the checkpoints kept by ``--keep-best-checkpoints``, the best first.
+
+    fairseq names them ``checkpoint.best_<metric>_<value>.pt``.
+
+    Args:
+        paths: one folder, or the files to choose from.
+        n: how many.
+        maximize: True if a higher value of the metric is better; as in fairseq's script, a lower
+            one is unless told otherwise.
+
+    Raises:
+        UserError: if there are not that many, or they are the best by different metrics.
+    """
+    found = []
+    metrics = set()
+    for path in _files_in(paths) if len(paths) == 1 and os.path.isdir(paths[0]) else paths:
+        match = _BEST.fullmatch(os.path.basename(path))
+        if match:
+            metrics.add(match[1])
+            found.append((float(match[2]), path))
+    if len(metrics) > 1:
+        raise UserError(
+            f"--inputs {' '.join(paths)} has the best checkpoints by {', '.join(sorted(metrics))};"
+            " give the files of one metric"
+        )
+    ordered = [path for _, path in sorted(found, reverse=maximize)]
+    return _first_n(ordered, n, "checkpoint.best_<metric>_<value>.pt", paths)
+
+
+def _files_in(paths: Sequence[str]) -> list[str]:
+    if len(paths) != 1 or not os.path.isdir(paths[0]):
+        raise UserError(f"--inputs {' '.join(paths)}: give one folder to choose checkpoints from")
+    return [os.path.join(paths[0], name) for name in os.listdir(paths[0])]
+
+
+def _first_n(found: list[str], n: int, kind: str, paths: Sequence[str]) -> list[str]:
+    if len(found) < n:
+        names = ", ".join(os.path.basename(path) for path in found) or "none"
+        raise UserError(
+            f"--inputs {' '.join(paths)}: {n} checkpoints {kind} asked for, {len(found)} there: "
+            + names
+        )
+    return found[:n]
+
+
+def _positive(text: str) -> int:
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number from 1 up")
+    return int(text)
+
+
+def make_parser() -> argparse.ArgumentParser:
+    """The command line."""
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument(
+        "--inputs", nargs="+", required=True, help="the checkpoints, or the folder they are in"
+    )
+    parser.add_argument("--output", required=True, metavar="FILE", help="the new checkpoint")
+    number = parser.add_mutually_exclusive_group()
+    number.add_argument(
+        "--num-epoch-checkpoints",
+        type=_positive,
+        metavar="N",
+        help="average the last N checkpoint<epoch>.pt of the folder",
+    )
+    number.add_argument(
+        "--num-update-checkpoints",
+        type=_positive,
+        metavar="N",
+        help="average the last N checkpoint_<epoch>_<update>.pt of the folder",
+    )
+    number.add_argument(
+        "--num-best-checkpoints",
+        type=_positive,
+        metavar="N",
+        help="average the N checkpoint.best_<metric>_<value>.pt with the lowest values",
+    )
+    parser.add_argument(
+        "--checkpoint-upper-bound",
+        type=_positive,
+        metavar="K",
+        help="the last epoch or update to take with the first two",
+    )
+    parser.add_argument(
+        "--maximize-best-checkpoint-metric",
+        action="store_true",
+        help="take the highest values with --num-best-checkpoints, e.g. for BLEU",
+    )
+    return parser
+
+
+def _chosen(args: argparse.Namespace) -> list[str]:
+    """The files that the command line asks for."""
+    by_number = args.num_epoch_checkpoints or args.num_update_checkpoints
+    if args.checkpoint_upper_bound is not None and by_number is None:
+        raise UserError(
+            "--checkpoint-upper-bound needs --num-epoch-checkpoints or --num-update-checkpoints"
+        )
+    if args.maximize_best_checkpoint_metric and args.num_best_checkpoints is None:
+        raise UserError("--maximize-best-checkpoint-metric needs --num-best-checkpoints")
+    if by_number is not None:
+        update_based = args.num_update_checkpoints is not None
+        return last_n_checkpoints(args.inputs, by_number, update_based, args.checkpoint_upper_bound)
+    if args.num_best_checkpoints is not None:
+        return best_n_checkpoints(
+            args.inputs, args.num_best_checkpoints, args.maximize_best_checkpoint_metric
+        )
+    return args.inputs
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Average and save; the exit code is 0 when the output is there."""
+    args = make_parser().parse_args(argv)
+    try:
+        inputs = _chosen(args)
+        for path in inputs:
+            if os.path.realpath(path) == os.path.realpath(args.output):
+                raise UserError(f"--output {args.output} is one of the checkpoints to average")
+        print("averaging:", *inputs, sep="\n  ")
+        save_checkpoint_file(average_checkpoints(inputs), args.output)
+    except UserError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 1
+    print(f"wrote {args.output}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
