@@ -1,0 +1,98 @@
+"""Small models for the tests: dictionary, task and builders."""
+
+import argparse
+from types import SimpleNamespace
+
+import torch
+from fairseq.data import Dictionary
+from fairseq.models import ARCH_CONFIG_REGISTRY, ARCH_MODEL_REGISTRY
+
+import ea_fairseq  # noqa: F401  (registers the architectures)
+
+PAD, EOS, VOCABULARY = 1, 2, 24
+
+TINY = {
+    f"{side}_{name}": value
+    for side in ("encoder", "decoder")
+    for name, value in {
+        "embed_dim": 16,
+        "ffn_embed_dim": 24,
+        "attention_heads": 4,
+        "layers": 3,
+    }.items()
+}
+
+
+def dictionary(size=VOCABULARY):
+    """A dictionary of that many entries, fairseq's special ones among them."""
+    result = Dictionary()
+    for index in range(size - len(result)):
+        result.add_symbol(f"w{index}")
+    assert len(result) == size
+    return result
+
+
+def build(arch, sizes=TINY, **options):
+    """A model of the architecture with options as the command line would give them.
+
+    Names are those of argparse: ``ea_kernel_size=5``.
+    """
+    args = argparse.Namespace(arch=arch, **{**sizes, **options})
+    ARCH_CONFIG_REGISTRY[arch](args)
+    words = dictionary()
+    task = SimpleNamespace(source_dictionary=words, target_dictionary=words)
+    return ARCH_MODEL_REGISTRY[arch].build_model(args, task)
+
+
+def build_strong(arch="ea_transformer_lite", seed=0, **options):
+    """A model in float64 and eval mode whose every part shows in the scores.
+
+    Large weights, beta 0.5 and large convolutions: a forgotten mask, move or reorder is not lost in
+    rounding, and different prefixes give different maps.
+    """
+    torch.manual_seed(seed)
+    model = build(arch, **{"ea_alpha": 0.4, "ea_beta": 0.5, **options})
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            scale = 1.0 if ".transform." in name else 0.4
+            if "layer_norm" in name:
+                parameter.normal_(mean=float(name.endswith("weight")), std=0.2)
+            else:
+                parameter.normal_(std=scale)
+            if "embed_tokens" in name:
+                parameter[PAD] = 0
+    return model.double().eval()
+
+
+def sentences(lengths, seed, last=None):
+    """Random sentences of the given lengths, without special tokens except a last one."""
+    generator = torch.Generator().manual_seed(seed)
+    result = []
+    for length in lengths:
+        tokens = torch.randint(4, VOCABULARY, (length,), generator=generator)
+        if last is not None:
+            tokens[-1] = last
+        result.append(tokens)
+    return result
+
+
+def padded(sequences, left=False):
+    """A batch (batch, longest) of sequences, padded on the right or the left."""
+    longest = max(len(tokens) for tokens in sequences)
+    batch = torch.full((len(sequences), longest), PAD)
+    for row, tokens in zip(batch, sequences, strict=True):
+        if left:
+            row[longest - len(tokens) :] = tokens
+        else:
+            row[: len(tokens)] = tokens
+    return batch
+
+
+def score(model, sources, prefixes, left_pad_source=True, left_pad_target=False):
+    """Scores of each sentence in one padded batch: a list of (tgt_len, vocabulary)."""
+    with torch.no_grad():
+        scores, _ = model(padded(sources, left_pad_source), None, padded(prefixes, left_pad_target))
+    return [
+        row[-len(tokens) :] if left_pad_target else row[: len(tokens)]
+        for row, tokens in zip(scores, prefixes, strict=True)
+    ]

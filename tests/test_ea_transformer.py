@@ -1,0 +1,417 @@
+"""The model: against an oracle of the whole network, and what holds for every model."""
+
+import logging
+
+import pytest
+import torch
+from fairseq.sequence_generator import SequenceGenerator
+from reference import REGIONS, Transformer
+from small_models import (
+    EOS,
+    PAD,
+    TINY,
+    VOCABULARY,
+    build,
+    build_strong,
+    dictionary,
+    padded,
+    score,
+    sentences,
+)
+
+from ea_fairseq.errors import UserError
+
+ALL = ",".join(REGIONS)
+# Settings that between them use each part of the code; every property below is held to all.
+SETTINGS = {
+    "lite": {},
+    "skip everywhere": {"ea_skip": ALL},
+    "kernel 5": {"ea_kernel_size": 5, "ea_skip": ALL},
+    "kernel 1": {"ea_kernel_size": 1},
+    "no convolution": {"ea_convolution": "none", "ea_skip": ALL},
+    "decoder alone": {"ea_convolution": "decoder", "ea_skip": "none"},
+    "pre-norm": {"encoder_normalize_before": True, "decoder_normalize_before": True},
+}
+every_setting = pytest.mark.parametrize("options", SETTINGS.values(), ids=SETTINGS.keys())
+
+
+def lengths_case(seed=0):
+    sources = sentences([5, 3, 8, 1, 6], seed, last=EOS)
+    prefixes = sentences([4, 9, 1, 5, 7], seed + 1)
+    return sources, prefixes
+
+
+@every_setting
+def test_model_equals_loops_in_a_padded_batch(options):
+    model = build_strong(**options)
+    sources, prefixes = lengths_case()
+    oracle = Transformer(
+        {name: value.numpy() for name, value in model.state_dict().items()},
+        layers=TINY["encoder_layers"],
+        heads=TINY["encoder_attention_heads"],
+        alpha=0.4,
+        beta=0.5,
+        convolution=options.get("ea_convolution", ALL),
+        skip=options.get("ea_skip", "encoder"),
+        normalize_before="encoder_normalize_before" in options,
+        padding_idx=PAD,
+    )
+    batch = score(model, sources, prefixes)
+    for scores, source, prefix in zip(batch, sources, prefixes, strict=True):
+        expected = torch.from_numpy(oracle.scores(source.tolist(), prefix.tolist()))
+        # fairseq keeps its sinusoidal positions in float32.
+        torch.testing.assert_close(scores, expected, atol=1e-5, rtol=1e-5)
+
+
+@every_setting
+def test_later_target_tokens_never_change_earlier_scores(options):
+    model = build_strong(**options)
+    sources, prefixes = [sentences([6], 1, last=EOS)[0]] * 2, sentences([8, 8], 2)
+    for t in range(1, 8):
+        prefixes[1] = torch.cat([prefixes[0][:t], (prefixes[0][t:] + 3) % 20 + 4])
+        one, other = score(model, sources, prefixes)
+        assert torch.equal(one[:t], other[:t])  # the same arithmetic: to the bit
+        assert not torch.isclose(one[t:], other[t:]).any(dim=1).all()
+
+
+@every_setting
+@pytest.mark.parametrize("left_pad_source", [True, False])
+@pytest.mark.parametrize("left_pad_target", [True, False])
+def test_a_sentence_scores_the_same_alone_and_in_any_batch(
+    options, left_pad_source, left_pad_target
+):
+    model = build_strong(**options)
+    sources, prefixes = lengths_case(seed=3)
+    batch = score(model, sources, prefixes, left_pad_source, left_pad_target)
+    for scores, source, prefix in zip(batch, sources, prefixes, strict=True):
+        torch.testing.assert_close(scores, score(model, [source], [prefix])[0])
+
+
+def beam_search(model, sources, prefixes, order_seed=7):
+    """Decodes as beam search does: after each step hypotheses change places at random, some twice,
+    some not at all, and at steps 3 and 5 a sentence leaves. Yields, per step, the scores of the
+    step and those of a full pass over the same prefixes."""
+    generator = torch.Generator().manual_seed(order_seed)
+    beam, bsz = 3, len(sources)
+    tokens = padded(prefixes)  # (sentences * beam, steps), no padding
+    encoder_out = model.encoder(padded(sources, left=True))
+    encoder_out = model.encoder.reorder_encoder_out(
+        encoder_out, torch.arange(bsz).repeat_interleave(beam)
+    )
+    incremental_state = {}
+    for t in range(tokens.size(1)):
+        if t:
+            kept = list(range(tokens.size(0) // beam))
+            if t in (3, 5):
+                kept.pop(1)
+            order = torch.cat(
+                [i * beam + torch.randint(beam, (beam,), generator=generator) for i in kept]
+            )
+            # The prefixes move with their hypotheses; the tokens to come differ again, so that a
+            # hypothesis which kept another's rows is found out.
+            later = tokens[: len(order), t:]
+            tokens = torch.cat([tokens[order, :t], later], dim=1)
+            model.decoder.reorder_incremental_state_scripting(incremental_state, order)
+            encoder_out = model.encoder.reorder_encoder_out(encoder_out, order)
+        prefix = tokens[:, : t + 1]
+        step, _ = model.decoder(
+            prefix, encoder_out=encoder_out, incremental_state=incremental_state
+        )
+        full, _ = model.decoder(prefix, encoder_out=encoder_out)
+        yield step[:, -1], full[:, -1]
+
+
+def beam_case():
+    return sentences([5, 3, 8, 2], 1, last=EOS), sentences([9] * 12, 2)
+
+
+@every_setting
+@pytest.mark.parametrize("shared_keys", [False, True])
+def test_step_by_step_equals_full_pass_under_beam_reordering(options, shared_keys):
+    model = build_strong(**options)
+    if shared_keys:
+        model.decoder.set_beam_size(3)
+    with torch.no_grad():
+        for step, full in beam_search(model, *beam_case()):
+            torch.testing.assert_close(step, full, atol=1e-9, rtol=1e-9)
+
+
+@pytest.mark.parametrize("shared_keys", [False, True])
+@pytest.mark.parametrize("kind", ["self_attn", "encoder_attn"])
+def test_the_beam_test_notices_a_forgotten_reorder(kind, shared_keys, monkeypatch):
+    """The test above is worth something: without the reorder of the kept rows it fails."""
+    from fairseq.modules import MultiheadAttention
+
+    model = build_strong()
+    if shared_keys:
+        model.decoder.set_beam_size(3)
+    for layer in model.decoder.layers:
+        module = getattr(layer, kind)
+
+        def forgets(state, order, module=module):
+            kept = module.get_incremental_state(state, "logit_state")
+            MultiheadAttention.reorder_incremental_state(module, state, order)
+            if kept:  # only shrinks with the batch
+                kept = {name: value[: len(order)] for name, value in kept.items()}
+                module.set_incremental_state(state, "logit_state", kept)
+            return state
+
+        monkeypatch.setattr(module, "reorder_incremental_state", forgets)
+    with torch.no_grad():
+        worst = max((step - full).abs().max() for step, full in beam_search(model, *beam_case()))
+    assert worst > 1e-2
+
+
+def test_step_by_step_equals_full_pass_with_left_padded_targets():
+    # Without positions: fairseq counts them from the padding when it goes step by step.
+    model = build_strong(ea_skip=ALL, no_token_positional_embeddings=True)
+    sources, prefixes = sentences([4, 6], 1, last=EOS), sentences([3, 7], 2)
+    tokens, encoder_out = padded(prefixes, left=True), model.encoder(padded(sources, left=True))
+    state = {}
+    with torch.no_grad():
+        full, _ = model.decoder(tokens, encoder_out=encoder_out)
+        for t in range(tokens.size(1)):
+            step, _ = model.decoder(
+                tokens[:, : t + 1], encoder_out=encoder_out, incremental_state=state
+            )
+            real = tokens[:, t] != PAD
+            torch.testing.assert_close(step[real, -1], full[real, t])
+
+
+def generate(model, sources, beam=4):
+    generator = SequenceGenerator([model], dictionary(), beam_size=beam, max_len_b=12)
+    tokens = padded(sources, left=True)
+    net_input = {"src_tokens": tokens, "src_lengths": tokens.ne(PAD).sum(1)}
+    net_input["prev_output_tokens"] = torch.full((len(sources), 1), EOS)
+    return generator.generate([model], {"net_input": net_input})
+
+
+def test_beam_search_reports_the_scores_of_a_full_pass():
+    """fairseq's own beam search: each hypothesis's positional scores, from cached rows, are those
+    of a full pass over it; and batching changes nothing."""
+    model = build_strong(seed=1, ea_skip=ALL)
+    sources = sentences([5, 2, 7, 3], 4, last=EOS)
+    hypotheses = generate(model, sources)
+    for source, best in zip(sources, hypotheses, strict=True):
+        alone = generate(model, [source])[0]
+        for one, other in zip(best, alone, strict=True):
+            assert torch.equal(one["tokens"], other["tokens"])
+            prefix = torch.cat([torch.tensor([EOS]), one["tokens"][:-1]])
+            scores = score(model, [source], [prefix])[0].log_softmax(-1)
+            expected = scores.gather(1, one["tokens"].unsqueeze(1)).squeeze(1)
+            torch.testing.assert_close(
+                one["positional_scores"], expected.float(), atol=1e-4, rtol=1e-4
+            )
+    assert len({tuple(h["tokens"].tolist()) for best in hypotheses for h in best}) > 12
+
+
+@pytest.mark.parametrize("norm_first", [False, True])
+def test_alpha_and_beta_zero_equal_fairseqs_transformer(norm_first):
+    norm = {"encoder_normalize_before": norm_first, "decoder_normalize_before": norm_first}
+    ours = build_strong(ea_alpha=0.0, ea_beta=0.0, ea_skip=ALL, **norm)
+    theirs = build("transformer_lite", **norm).double().eval()
+    shared = {
+        name: value
+        for name, value in ours.state_dict().items()
+        if ".transform." not in name and name != "ea_version"
+    }
+    theirs.load_state_dict(shared)
+    sources, prefixes = lengths_case(seed=5)
+    for one, other in zip(
+        score(ours, sources, prefixes), score(theirs, sources, prefixes), strict=True
+    ):
+        # fairseq's encoder-decoder attention takes its softmax in float32.
+        torch.testing.assert_close(one, other, atol=1e-6, rtol=1e-5)
+
+
+@every_setting
+def test_every_parameter_gets_a_gradient(options):
+    model = build_strong(**options).train()
+    sources, prefixes = lengths_case(seed=6)
+    scores, _ = model(padded(sources, left=True), None, padded(prefixes))
+    scores.log_softmax(-1)[..., EOS].sum().backward()
+    for name, parameter in model.named_parameters():
+        assert parameter.grad is not None and parameter.grad.ne(0).any(), name
+
+
+@pytest.mark.parametrize(
+    "arch,expected",
+    [
+        ("transformer_lite", 2_482_560),
+        ("ea_transformer_lite", 2_485_224),
+        ("transformer", 44_138_496),
+        ("ea_transformer_base", 44_149_008),
+    ],
+)
+def test_parameter_counts_of_the_papers_table_5(arch, expected):
+    model = build(arch, sizes={})
+    outside = ("embed_tokens", "output_projection")
+    count = sum(
+        parameter.numel()
+        for name, parameter in model.named_parameters()
+        if not any(part in name for part in outside)
+    )
+    assert count == expected
+
+
+def test_architectures_have_the_papers_alpha_and_beta():
+    lite = build("ea_transformer_lite", sizes={}).encoder.layers[0].self_attn.transform
+    base = build("ea_transformer_base", sizes={}).encoder.layers[0].self_attn.transform
+    assert (lite.alpha, lite.beta) == (0.1, 0.1)
+    assert (base.alpha, base.beta) == (0.5, 0.1)
+
+
+# fairseq's options with evolving attention.
+
+
+def train_step(model):
+    """A loss and the gradients of the parameters that have one."""
+    sources, prefixes = lengths_case(seed=8)
+    model.zero_grad()
+    scores, _ = model(padded(sources, left=True), None, padded(prefixes))
+    loss = scores.log_softmax(-1)[..., EOS].mean()
+    loss.backward()
+    return loss, {n: p.grad.clone() for n, p in model.named_parameters() if p.grad is not None}
+
+
+def test_checkpointed_activations_give_the_same_loss_and_gradients():
+    plain = build_strong(ea_skip=ALL).train()
+    wrapped = build_strong(ea_skip=ALL, checkpoint_activations=True).train()
+    wrapped.load_state_dict(plain.state_dict())
+    torch.manual_seed(11)
+    loss, grads = train_step(plain)
+    torch.manual_seed(11)  # the same dropout
+    other_loss, other_grads = train_step(wrapped)
+    assert grads.keys() == other_grads.keys()
+    torch.testing.assert_close(loss, other_loss)
+    for name, grad in grads.items():
+        torch.testing.assert_close(grad, other_grads[name], msg=name)
+
+
+def test_layerdrop_carries_logits_over_dropped_layers():
+    model = build_strong(encoder_layerdrop=0.5, decoder_layerdrop=0.5, ea_skip=ALL)
+    sources, prefixes = lengths_case(seed=9)
+    whole = score(model, sources, prefixes)
+    assert torch.equal(whole[0], score(model, sources, prefixes)[0])  # no dropping in eval mode
+    model.train()
+    results = {float(score(model, sources, prefixes)[1].sum()) for _ in range(6)}
+    assert len(results) > 2  # different layers dropped
+    for _ in range(4):
+        _, grads = train_step(model)
+        assert grads and all(grad.isfinite().all() for grad in grads.values())
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"share_all_embeddings": True},
+        {"share_decoder_input_output_embed": True},
+        {"encoder_learned_pos": True, "decoder_learned_pos": True},
+        {"layernorm_embedding": True},
+        {"no_token_positional_embeddings": True},
+        {"decoder_embed_dim": 24, "decoder_output_dim": 24},
+        {"encoder_attention_heads": 2, "decoder_attention_heads": 8},
+        {"activation_fn": "gelu", "no_scale_embedding": True},
+        {"quant_noise_pq": 0.1, "quant_noise_pq_block_size": 4},
+        {"ea_variant": "residual", "ea_skip": ALL},
+    ],
+    ids=lambda options: next(iter(options)),
+)
+def test_properties_hold_with_fairseqs_options(options):
+    model = build_strong(**options)
+    sources, prefixes = lengths_case(seed=10)
+    batch = score(model, sources, prefixes)
+    for scores, source, prefix in zip(batch, sources, prefixes, strict=True):
+        torch.testing.assert_close(scores, score(model, [source], [prefix])[0])
+    with torch.no_grad():
+        for step, full in beam_search(model, *beam_case()):
+            torch.testing.assert_close(step, full, atol=1e-9, rtol=1e-9)
+
+
+@pytest.mark.parametrize("dtype,tolerance", [(torch.bfloat16, 0.3), (torch.float16, 0.05)])
+def test_half_precision_follows_float32(dtype, tolerance):
+    torch.manual_seed(1)
+    model = build("ea_transformer_lite", ea_skip=ALL).eval()
+    sources, prefixes = lengths_case(seed=12)
+    expected = score(model, sources, prefixes)
+    for scores, wanted in zip(score(model.to(dtype), sources, prefixes), expected, strict=True):
+        assert scores.dtype == dtype
+        torch.testing.assert_close(scores.float(), wanted, atol=tolerance, rtol=0)
+
+
+def test_attention_of_the_chosen_layer_and_heads_is_returned():
+    model = build_strong()
+    sources, prefixes = lengths_case(seed=13)
+    with torch.no_grad():
+        for layer in (None, 0, 2):
+            _, extra = model(
+                padded(sources, left=True),
+                None,
+                padded(prefixes),
+                alignment_layer=layer,
+                alignment_heads=2,
+            )
+            attn = extra["attn"][0]
+            assert attn.shape == (5, 9, 8)
+            real = padded(prefixes) != PAD
+            torch.testing.assert_close(attn.sum(-1)[real], torch.ones_like(attn.sum(-1)[real]))
+    assert extra["inner_states"][0].shape == (9, 5, 16) and len(extra["inner_states"]) == 4
+
+
+# Checkpoints.
+
+
+def test_a_plain_transformers_checkpoint_continues_with_fresh_convolutions(caplog):
+    plain = build("transformer_lite")
+    model = build("ea_transformer_lite")
+    fresh = {n: p.clone() for n, p in model.state_dict().items() if ".transform." in n}
+    with caplog.at_level(logging.INFO):
+        model.load_state_dict(plain.state_dict(), strict=True)
+    assert "start fresh" in caplog.text
+    loaded = model.state_dict()
+    assert fresh and all(torch.equal(loaded[name], value) for name, value in fresh.items())
+    assert all(torch.equal(loaded[name], value) for name, value in plain.state_dict().items())
+
+
+def test_an_ea_checkpoint_never_gets_fresh_convolutions(caplog):
+    without = build("ea_transformer_lite", ea_convolution="none")
+    model = build("ea_transformer_lite")
+    with pytest.raises(RuntimeError, match="transform.convolution"):
+        model.load_state_dict(without.state_dict(), strict=True)
+    some = {n: p for n, p in model.state_dict().items() if "layers.0.self_attn.transform" not in n}
+    with pytest.raises(RuntimeError, match="transform.convolution"):
+        model.load_state_dict(some, strict=True)
+    with pytest.raises(RuntimeError, match="size mismatch"):
+        model.load_state_dict(build("ea_transformer_lite", ea_kernel_size=5).state_dict())
+
+
+# Refusals.
+
+
+@pytest.mark.parametrize(
+    "options,named",
+    [
+        ({"ea_alpha": 1.5}, r"--ea-alpha must be .*\[0, 1\].*1.5"),
+        ({"ea_beta": -0.1}, r"--ea-beta must be .*\[0, 1\].*-0.1"),
+        ({"ea_beta": float("nan")}, r"--ea-beta must be .*nan"),
+        ({"ea_kernel_size": 4}, r"--ea-kernel-size must be odd, one of 1, 3, 5, 7, 9, not 4"),
+        ({"ea_kernel_size": 11}, "--ea-kernel-size .*11"),
+        ({"ea_convolution": "encoder,middle"}, "--ea-convolution .*encoder-decoder.*middle"),
+        ({"ea_skip": ""}, "--ea-skip .*''"),
+        ({"ea_skip": "encoder,encoder"}, "--ea-skip"),
+        ({"ea_variant": "other"}, "--ea-variant must be one of evolving, residual, not 'other'"),
+        ({"cross_self_attention": True}, "--cross-self-attention cannot be combined"),
+        ({"base_layers": 1}, "--base-layers cannot be combined"),
+        ({"encoder_xformers_att_config": "{}"}, "--encoder-xformers-att-config cannot"),
+        ({"encoder_attention_heads": 3}, "--encoder-attention-heads must divide .* 16, not 3"),
+        ({"decoder_attention_heads": 5}, "--decoder-attention-heads must divide"),
+    ],
+)
+def test_bad_options_are_refused_by_name_value_and_choices(options, named):
+    with pytest.raises(UserError, match=named) as refused:
+        build("ea_transformer_lite", **options)
+    assert "\n" not in str(refused.value)
+
+
+def test_vocabulary_is_as_small_as_the_tests_assume():
+    assert len(dictionary()) == VOCABULARY and dictionary().pad() == PAD
