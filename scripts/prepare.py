@@ -15,12 +15,16 @@ The output folder then holds
                     sizes, and `test_sets`, which maps fairseq's test, test1, ... to the names
 
 raw/, tok/ and bpe/ hold one file for each of train, valid and the test sets, and each language:
-raw/train.de. A second run does nothing; a stopped one goes on at the step where it was stopped.
+raw/train.de. The lines of all three are the same pairs, except for bpe/train where pairs are
+dropped by their length in subwords. Valid and test sets keep every line, empty ones as well.
+
+A second run does nothing; a stopped one goes on at the step where it was stopped.
 What a corpus.yml may say is explained in scripts/corpus/config.py.
 """
 
 import argparse
 import os
+import signal
 import sys
 from pathlib import Path
 
@@ -57,6 +61,7 @@ def parser() -> argparse.ArgumentParser:
 def main(argv: list[str] | None = None) -> int:
     """Runs the command; returns its exit status."""
     args = parser().parse_args(argv)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that nothing half-written stays
     try:
         if args.workers < 1:
             raise ValueError(f"--workers is {args.workers}: expected a whole number from 1")
@@ -75,6 +80,9 @@ def main(argv: list[str] | None = None) -> int:
     except (ValueError, OSError, RuntimeError) as error:
         print(f"prepare.py: error: {error}", file=sys.stderr)
         return 1
+    except KeyboardInterrupt:
+        print("prepare.py: stopped; the same command goes on from here", file=sys.stderr)
+        return 130
     return 0
 
 

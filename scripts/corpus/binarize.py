@@ -1,6 +1,8 @@
 """fairseq-preprocess: dictionaries and binary data."""
 
+import os
 import shlex
+import signal
 import struct
 import subprocess
 import sys
@@ -49,15 +51,9 @@ def binarize(
         raise ValueError(f"{text}: fairseq-preprocess cannot take a path with a comma")
     arguments = command(corpus, text, output, workers)
     print(shlex.join(arguments), file=sys.stderr, flush=True)
-    last = ""
-    with subprocess.Popen(
-        arguments, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace"
-    ) as process:
-        for line in process.stdout:
-            print(line, end="", file=sys.stderr, flush=True)
-            last = line.strip() or last
-    if process.returncode:
-        raise RuntimeError(f"fairseq-preprocess failed ({process.returncode}): {last}")
+    status, last = _run(arguments)
+    if status:
+        raise RuntimeError(f"fairseq-preprocess failed (exit status {status}): {last}")
     names = {"train": "train", "valid": "valid", **subsets(corpus)}
     for subset, name in names.items():
         for lang in corpus.languages:
@@ -69,6 +65,28 @@ def binarize(
         lang: 4 + sum(1 for _ in open(output / f"dict.{lang}.txt", "rb"))
         for lang in corpus.languages
     }
+
+
+def _run(arguments: list[str]) -> tuple[int, str]:
+    """Runs a command, showing what it prints; returns its exit status and its last line."""
+    last = ""
+    with subprocess.Popen(
+        arguments,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        errors="replace",
+        start_new_session=True,  # so that its worker processes can be stopped along with it
+        close_fds=False,  # see locked()
+    ) as process:
+        try:
+            for line in process.stdout:
+                print(line, end="", file=sys.stderr, flush=True)
+                last = line.strip() or last
+        except BaseException:
+            os.killpg(process.pid, signal.SIGTERM)
+            raise
+    return process.returncode, last
 
 
 def _sentences(index: Path) -> int:

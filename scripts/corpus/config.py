@@ -46,7 +46,7 @@ class Download:
     """Files that lie in one place; each of `urls` holds {file} and is tried in turn."""
 
     urls: list[str]
-    files: dict[str, str | None]  # name -> SHA-256, or nothing where it is not known
+    files: dict[str, str | None]  # name -> SHA-256 or MD5, or nothing where it is not known
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from tqdm import tqdm
 
-from .files import locked, named_error, sha256
+from .files import checksum_failure, locked, named_error
 
 TIMEOUT = 30  # seconds without a byte
 ATTEMPTS = 3  # per URL; each goes on where the last one stopped
@@ -26,7 +26,7 @@ def fetch(name: str, urls: list[str], checksum: str | None, folder: Path) -> Pat
     Args:
         name: the file's name, put where a URL holds {file}.
         urls: tried in turn.
-        checksum: SHA-256 in hex, or None where it is not known.
+        checksum: SHA-256 or MD5 in hex, or None where it is not known.
         folder: made if missing.
 
     Raises:
@@ -35,9 +35,10 @@ def fetch(name: str, urls: list[str], checksum: str | None, folder: Path) -> Pat
     path = folder / name
     with locked(folder / ".lock"):
         if path.is_file():
-            if checksum is None or sha256(path) == checksum:
+            failure = checksum_failure(path, checksum)
+            if failure is None:
                 return path
-            print(f"{path}: wrong checksum, downloading it again", file=sys.stderr)
+            print(f"{path}: {failure}; downloading it again", file=sys.stderr)
         failures = []
         for url in (url.replace("{file}", name) for url in urls):
             failure = _from_one(url, checksum, folder / (name + ".part"))
@@ -71,11 +72,10 @@ def _from_one(url: str, checksum: str | None, part: Path) -> str | None:
         except TimeoutError:
             failure = f"nothing arrived for {TIMEOUT} seconds"
             continue
-        actual = sha256(part)
-        if checksum is None or actual == checksum:
+        failure = checksum_failure(part, checksum)
+        if failure is None:
             return None
         part.unlink()  # a mirror's other file, or a wrong start: begin anew
-        failure = f"wrong checksum: SHA-256 is {actual}, expected {checksum}"
     return failure
 
 

@@ -7,6 +7,7 @@ import hashlib
 import json
 import os
 import shutil
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -52,7 +53,7 @@ def new_file(path: Path) -> Iterator[Path]:
 def write_json(path: Path, data: dict) -> None:
     """Writes `data` as indented JSON, whole or not at all."""
     with new_file(path) as temporary, LineWriter(temporary) as file:
-        file.write(json.dumps(data, indent=2, ensure_ascii=False, sort_keys=True))
+        file.write(json.dumps(data, indent=2, ensure_ascii=False))
 
 
 def read_json(path: Path) -> dict | None:
@@ -69,12 +70,33 @@ def sha256(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
+def checksum_failure(path: Path, expected: str | None) -> str | None:
+    """What is wrong with a file's checksum (SHA-256, or MD5 if that short); None if nothing."""
+    if expected is None:
+        return None
+    algorithm = "md5" if len(expected) == 32 else "sha256"
+    with open(path, "rb") as file:
+        actual = hashlib.file_digest(file, algorithm).hexdigest()
+    if actual == expected:
+        return None
+    return f"wrong checksum: {algorithm} is {actual}, expected {expected}"
+
+
 @contextlib.contextmanager
 def locked(path: Path) -> Iterator[None]:
-    """Holds an exclusive lock on `path`, so that two runs never write one folder at once."""
+    """Holds an exclusive lock on `path`, so that two runs never write one folder at once.
+
+    Processes started with close_fds=False hold it too: should this one be killed, the next run
+    waits until what it started is gone.
+    """
     path.parent.mkdir(parents=True, exist_ok=True)
     with open(path, "w") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
+        os.set_inheritable(file.fileno(), True)
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            print(f"{path.parent}: waiting for another run to finish", file=sys.stderr)
+            fcntl.flock(file, fcntl.LOCK_EX)
         yield
 
 
@@ -87,18 +109,15 @@ class LineWriter:
 
     def write(self, line: str) -> None:
         """Writes `line`, which holds no line feed, and a line feed."""
-        with self._named():
+        try:
             self.file.write(line.encode("utf-8") + b"\n")
+        except OSError as error:
+            raise named_error(error, self.path) from error
 
     def close(self) -> None:
         """Flushes and closes."""
-        with self._named():
-            self.file.close()
-
-    @contextlib.contextmanager
-    def _named(self) -> Iterator[None]:
         try:
-            yield
+            self.file.close()
         except OSError as error:
             raise named_error(error, self.path) from error
 

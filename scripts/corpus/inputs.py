@@ -4,13 +4,13 @@ A file is looked for in the folder given with --raw, and nowhere else, if one is
 downloaded if the corpus lists it under `downloads`, and else expected beside the corpus.yml.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from .archives import extract
 from .config import Corpus, Part
 from .download import fetch
-from .files import sha256
+from .files import checksum_failure, sha256
 
 
 @dataclass(frozen=True)
@@ -20,7 +20,8 @@ class Source:
     file: Path
     label: str  # what messages call it
     format: str
-    member: str | None = None  # its name inside the archive `file`
+    name: str  # the file's, as looked for
+    member: str | None = None  # what is meant inside the archive `file`
 
 
 Sources = dict[str, list[tuple[Source, Source]]]  # split -> (source side, target side) per part
@@ -53,8 +54,8 @@ def locate(corpus: Corpus, folder: Path, raw: Path | None, downloads: Path) -> S
 
 def checksums(sources: Sources) -> dict[str, str]:
     """The SHA-256 of every input file, by name."""
-    files = sorted({source.file for pairs in sources.values() for p in pairs for source in p})
-    return {file.name: sha256(file) for file in files}
+    files = {source.name: source.file for pairs in sources.values() for p in pairs for source in p}
+    return {name: sha256(files[name]) for name in sorted(files)}
 
 
 def unpack(sources: Sources, folder: Path) -> Sources:
@@ -72,7 +73,7 @@ def unpack(sources: Sources, folder: Path) -> Sources:
     def unpacked(source: Source) -> Source:
         if source.member is None:
             return source
-        return Source(wanted[source.file][source.member], source.label, source.format)
+        return replace(source, file=wanted[source.file][source.member], member=None)
 
     return {
         split: [(unpacked(source), unpacked(target)) for source, target in pairs]
@@ -93,35 +94,27 @@ class _Finder:
         self.checked: set[Path] = set()
 
     def find(self, part: Part, lang: str, side: str) -> Source:
+        """The file of one language; an archive that is unpacked already will do."""
         path = part.path.replace("{lang}", lang).replace("{side}", side)
-        if part.archive:
-            archive = self._file([part.archive])
-            if archive:
-                return Source(archive, f"{archive}: {path}", part.format, member=path)
-        file = self._file([path, path + ".gz", Path(path).name])
-        if file:
-            return Source(file, str(file), part.format)
-        names = [part.archive] if part.archive else []
-        names += [path] if path.endswith(".gz") else [path, path + ".gz"]
+        if part.archive and (archive := self._file(part.archive)):
+            return Source(archive, f"{archive}: {path}", part.format, part.archive, member=path)
+        names = [path, path.removesuffix(".gz") if path.endswith(".gz") else path + ".gz"]
+        for name in names + [Path(name).name for name in names]:
+            if file := self._file(name):
+                return Source(file, str(file), part.format, name)
+        names = [part.archive, *names] if part.archive else names
         raise ValueError(f"{self.local}: found none of {', '.join(names)}")
 
-    def _file(self, names: list[str]) -> Path | None:
-        """The first of `names` that there is, downloaded if need be."""
-        for name in names:
-            urls, checksum = self.listed.get(name, ([], None))
-            path = self.local / name
-            if self.raw is None and urls:
-                return fetch(name, urls, checksum, self.downloads)
-            if path.is_file():
-                self._check(path, checksum)
-                return path
-        return None
-
-    def _check(self, path: Path, checksum: str | None) -> None:
-        if checksum and path not in self.checked:
-            actual = sha256(path)
-            if actual != checksum:
-                raise ValueError(
-                    f"{path}: wrong checksum: SHA-256 is {actual}, expected {checksum}"
-                )
+    def _file(self, name: str) -> Path | None:
+        """The file of that name, downloaded if need be; None where there is none."""
+        urls, checksum = self.listed.get(name, ([], None))
+        if self.raw is None and urls:
+            return fetch(name, urls, checksum, self.downloads)
+        path = self.local / name
+        if not path.is_file():
+            return None
+        if path not in self.checked:
             self.checked.add(path)
+            if failure := checksum_failure(path, checksum):
+                raise ValueError(f"{path}: {failure}")
+        return path

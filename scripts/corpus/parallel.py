@@ -1,7 +1,11 @@
 """A function over a stream: on all cores, in order, with flat memory, showing its progress."""
 
 import itertools
+import os
+import signal
 import sys
+import threading
+import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ProcessPoolExecutor
@@ -46,7 +50,7 @@ def ordered_map(
                 yield function(part)
                 bar.update(len(part))
             return
-        executor = ProcessPoolExecutor(workers)
+        executor = ProcessPoolExecutor(workers, initializer=_start, initargs=(os.getpid(),))
         pending: deque = deque()
         try:
             for part in chunks:
@@ -59,6 +63,21 @@ def ordered_map(
             raise RuntimeError(f"{label}: a worker process died: out of memory?") from error
         finally:
             executor.shutdown(cancel_futures=True)
+
+
+def _start(parent: int) -> None:
+    """In a worker: leaves it to the parent to react to Ctrl-C, and ends when the parent is gone.
+
+    A killed parent cannot stop its workers, which would wait for it forever.
+    """
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+    def watch() -> None:
+        while os.getppid() == parent:
+            time.sleep(1)
+        os._exit(1)
+
+    threading.Thread(target=watch, daemon=True).start()
 
 
 def _take(pending: deque, bar: tqdm):

@@ -58,15 +58,24 @@ def prepare(
     with locked(output / ".lock"):
         settings = {"format": FORMAT, **corpus.settings()}
         done = read_json(output / FINAL)
-        same = done is not None and done["settings"] == settings
+        complete = all((output / name).exists() for name in MADE)
+        # The settings' JSON objects have no order, but the test sets do.
+        test_sets = subsets(corpus)
+        same = complete and done is not None
+        same = same and (done["settings"], done["test_sets"]) == (settings, test_sets)
         if same and raw is None and corpus.downloads:
             return _report("already prepared", output, done)
         sources = inputs.locate(corpus, folder, raw, downloads)
-        state = {"settings": settings, "inputs": inputs.checksums(sources), "steps": {}}
+        state = {
+            "settings": settings,
+            "test_sets": test_sets,
+            "inputs": inputs.checksums(sources),
+            "steps": {},
+        }
         if same and done["inputs"] == state["inputs"]:
             return _report("already prepared", output, done)
         begun = read_json(output / STATE)
-        if done is None and begun is not None and begun == {**state, "steps": begun["steps"]}:
+        if begun is not None and begun == {**state, "steps": begun["steps"]}:
             state = begun
         else:
             _clear(output)
@@ -85,7 +94,7 @@ def _summary(corpus: Corpus, state: dict) -> dict:
         "inputs": state["inputs"],
         "source_lang": corpus.source_lang,
         "target_lang": corpus.target_lang,
-        "test_sets": subsets(corpus),
+        "test_sets": state["test_sets"],
         "pairs": steps["bpe"],
         "training_pairs_read": steps["text"]["read"],
         "dictionary": steps["bin"],
@@ -116,18 +125,18 @@ def _clear(output: Path) -> None:
 def _run_steps(
     corpus: Corpus, sources: inputs.Sources, output: Path, workers: int, state: dict
 ) -> None:
-    """Does the steps that state.json does not tell of; it records what they return."""
+    """Does the steps that are not done; state.json keeps what they return."""
+    raw, tok, codes, bpe, binary = (output / name for name in ("raw", "tok", "codes", "bpe", "bin"))
 
-    def step(name: str, function: Callable[[], object]) -> None:
-        if name not in state["steps"]:
+    def step(name: str, function: Callable[[], object], *makes: Path) -> None:
+        if name not in state["steps"] or not all(path.exists() for path in makes):
             state["steps"][name] = function()
             write_json(output / STATE, state)
 
-    tok, codes, bpe = output / "tok", output / "codes", output / "bpe"
-    step("text", lambda: _tokenize(corpus, sources, output, workers))
-    step("codes", lambda: _learn(corpus, tok, codes, workers))
-    step("bpe", lambda: _split(corpus, tok, codes, bpe, workers))
-    step("bin", lambda: _binarize(corpus, bpe, output / "bin", workers, state["steps"]["bpe"]))
+    step("text", lambda: _tokenize(corpus, sources, output, workers), raw, tok)
+    step("codes", lambda: _learn(corpus, tok, codes, workers), codes)
+    step("bpe", lambda: _split(corpus, tok, codes, bpe, workers), bpe)
+    step("bin", lambda: _binarize(corpus, bpe, binary, workers, state["steps"]["bpe"]), binary)
 
 
 def _tokenize(

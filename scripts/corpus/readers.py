@@ -17,6 +17,7 @@ Pair = tuple[str, str]
 
 _DROPPED = ("<url>", "<talkid>", "<keywords>", "<speaker>", "<reviewer", "<translator")
 _TITLES = re.compile("</?(?:title|description)>")
+_ENTITY = re.compile(r"&(?:amp|lt|gt|quot|apos|#[0-9]+|#x[0-9a-fA-F]+);")
 _SEGMENT = re.compile(r"<seg\b[^>]*>(.*?)</seg>", re.DOTALL)
 
 
@@ -70,13 +71,14 @@ def read_tags(source: Source) -> Iterator[str]:
 def read_segments(source: Source) -> Iterator[str]:
     """XML or SGML test sets: the <seg> elements, in order.
 
-    Found by pattern: the SGML files are not well-formed XML. Test sets fit into memory.
+    Found by pattern: the SGML files are not well-formed XML, a bare & may stand in them. Test
+    sets fit into memory.
     """
     segments = _SEGMENT.findall("\n".join(read_lines(source)))
     if not segments:
         raise ValueError(f"{source.label}: no <seg> element in it")
     for segment in segments:
-        yield html.unescape(" ".join(segment.split("\n")))
+        yield _ENTITY.sub(lambda entity: html.unescape(entity[0]), segment.replace("\n", " "))
 
 
 FORMATS: dict[str, Callable[[Source], Iterator[str]]] = {
