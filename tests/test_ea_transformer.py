@@ -71,7 +71,7 @@ def test_later_target_tokens_never_change_earlier_scores(options):
         prefixes[1] = torch.cat([prefixes[0][:t], (prefixes[0][t:] + 3) % 20 + 4])
         one, other = score(model, sources, prefixes)
         assert torch.equal(one[:t], other[:t])  # the same arithmetic: to the bit
-        assert not torch.isclose(one[t:], other[t:]).any(dim=1).all()
+        assert not torch.isclose(one[t:], other[t:]).all(dim=1).any()
 
 
 @every_setting
