@@ -7,7 +7,14 @@ its top with the reason, and has an ``install()`` that does the replacing.
 from __future__ import annotations
 
 from .. import errors
-from . import atomic_saving, literal_settings, safe_loading
+from . import (
+    atomic_saving,
+    checkpoint_fit,
+    complete_batches,
+    empty_sources,
+    literal_settings,
+    safe_loading,
+)
 
 _installed = False
 
@@ -18,6 +25,13 @@ def install() -> None:
     if _installed:
         return
     errors.install()
-    for module in (safe_loading, literal_settings, atomic_saving):
+    for module in (
+        safe_loading,
+        literal_settings,
+        checkpoint_fit,
+        atomic_saving,
+        complete_batches,
+        empty_sources,
+    ):
         module.install()
     _installed = True

@@ -16,6 +16,8 @@ import operator
 import sys
 from typing import Any
 
+from ..errors import UserError
+
 _OPERATORS = {
     ast.Add: operator.add,
     ast.Sub: operator.sub,
@@ -30,13 +32,14 @@ def literal(text: str) -> Any:
     """The value of a Python literal, in which ``+ - * /`` may occur.
 
     Raises:
-        ValueError: for anything else, such as names, calls and attributes.
+        UserError: for anything else, such as names, calls and attributes.
     """
     try:
         return _value(ast.parse(text.strip(), mode="eval").body)
     except (ValueError, SyntaxError, TypeError, ArithmeticError) as error:
-        raise ValueError(
-            f"{text!r} is no value: numbers, strings, lists, tuples and dicts are, with + - * /"
+        raise UserError(
+            f"the setting {text!r} is no value (a number, string, list, tuple or dict, with"
+            " + - * /) and was not executed"
         ) from error
 
 

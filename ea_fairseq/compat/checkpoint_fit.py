@@ -1,0 +1,118 @@
+"""A checkpoint that does not fit the model asked for is refused in one line.
+
+Replaced in fairseq:
+- ``Trainer.load_checkpoint``: reports any mismatch as "please ensure that the architectures
+  match", under a screen of tracebacks; and starts from scratch, without a word, when the file
+  given with ``--restore-file`` does not exist.
+- ``checkpoint_utils.load_model_ensemble_and_task``: a line for every parameter that differs, but
+  none that names the file.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import re
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from fairseq import checkpoint_utils
+from fairseq.trainer import Trainer
+
+from ..errors import UserError
+
+# The lines of the error of torch's Module.load_state_dict.
+_SIZE = re.compile(
+    r"size mismatch for (\S+): copying a param with shape torch\.Size\(\[([^\]]*)\]\) from"
+    r" checkpoint, the shape in current model is torch\.Size\(\[([^\]]*)\]\)"
+)
+_KEYS = re.compile(r"(Missing|Unexpected) key\(s\) in state_dict: (.*)")
+
+
+def describe_mismatch(message: str) -> str | None:
+    """One line for the error of ``load_state_dict``; None if it is no such error.
+
+    The first parameter of another shape stands for all, or else the first one that only the
+    checkpoint or only the model has.
+    """
+    sizes = _SIZE.findall(message)
+    keys = {kind: names.rstrip(". ").split(", ") for kind, names in _KEYS.findall(message)}
+    count = len(sizes) + sum(len(names) for names in keys.values())
+    if sizes:
+        name, in_checkpoint, in_model = sizes[0]
+        first = f"{name} is ({in_checkpoint}) in the checkpoint and ({in_model}) in the model"
+    elif "Missing" in keys:
+        name = keys["Missing"][0].strip('"')
+        first = f"the checkpoint lacks {name}"
+    elif "Unexpected" in keys:
+        name = keys["Unexpected"][0].strip('"')
+        first = f"the model lacks {name}"
+    else:
+        return None
+    return first + (f"; {count} parameters differ" if count > 1 else "")
+
+
+def _refusal(path: str, error: BaseException | None) -> UserError:
+    message = str(error)
+    reason = describe_mismatch(message) or f"{type(error).__name__}: {message}"
+    return UserError(f"checkpoint {path} does not fit the model asked for: {reason}")
+
+
+def _resume(original: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(original)
+    def load_checkpoint(self: Trainer, filename: str, *args: Any, **kwargs: Any) -> Any:
+        default = self.cfg.checkpoint.restore_file == "checkpoint_last.pt"
+        if not default and not os.path.exists(filename):
+            raise UserError(f"--restore-file {filename} does not exist")
+        try:
+            return original(self, filename, *args, **kwargs)
+        except UserError:
+            raise
+        except AssertionError as error:  # another criterion or optimizer; says which option helps
+            raise UserError(f"checkpoint {filename}: {error}") from error
+        except Exception as error:
+            if type(error) is Exception and error.__context__ is not None:
+                raise _refusal(filename, error.__context__) from error
+            raise
+
+    return load_checkpoint
+
+
+def _load_ensemble(original: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(original)
+    def load_model_ensemble_and_task(
+        filenames: Sequence[str],
+        arg_overrides: dict[str, Any] | None = None,
+        task: Any = None,
+        strict: bool = True,
+        suffix: str = "",
+        num_shards: int = 1,
+        state: dict[str, Any] | None = None,
+    ) -> tuple[list[Any], Any, Any]:
+        assert state is None or len(filenames) == 1
+        ensemble, cfg = [], None
+        for filename in filenames:  # one file at a time, so that an error is about that file
+            try:
+                models, cfg, task = original(
+                    [filename], arg_overrides, task, strict, suffix, num_shards, state
+                )
+            except OSError as error:
+                if error.errno is not None:  # not fairseq's own "Model file not found"
+                    raise
+                raise UserError(str(error)) from error
+            except RuntimeError as error:
+                if describe_mismatch(str(error)) is None:
+                    raise
+                raise _refusal(filename, error) from error
+            ensemble += models
+        return ensemble, cfg, task
+
+    return load_model_ensemble_and_task
+
+
+def install() -> None:
+    """Make fairseq report this way."""
+    Trainer.load_checkpoint = _resume(Trainer.load_checkpoint)
+    checkpoint_utils.load_model_ensemble_and_task = _load_ensemble(
+        checkpoint_utils.load_model_ensemble_and_task
+    )

@@ -1,0 +1,59 @@
+"""Every sentence of a data set is in one of its batches.
+
+Replaced in fairseq:
+- ``data_utils.batch_by_size``: with ``--required-batch-size-multiple`` above 1 (8 is the default)
+  fairseq's main branch drops the last batch if its size is no multiple of it, so training never
+  sees and ``fairseq-generate`` never translates those sentences; for an empty data set it fails.
+  Up to fairseq 0.12.2 such a batch was kept, and here it is again.
+- ``FairseqTask.filter_indices_by_size``: a sentence that is too long ends the command with one
+  line instead of a traceback. With ``--skip-invalid-size-inputs-valid-test`` it is left out, as
+  that option says.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+from fairseq.data import data_utils
+from fairseq.tasks.fairseq_task import FairseqTask
+
+from ..errors import UserError
+
+
+def _keep_the_last_batch(original: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(original)
+    def batch_by_size(indices: Sequence[int], *args: Any, **kwargs: Any) -> list[np.ndarray]:
+        if not isinstance(indices, np.ndarray):
+            indices = np.fromiter(indices, dtype=np.int64, count=-1)
+        if len(indices) == 0:
+            return []
+        batches = list(original(indices, *args, **kwargs))
+        if kwargs.get("fixed_shapes") is None:  # batches of fixed shapes leave out by design
+            rest = indices[sum(len(batch) for batch in batches) :]
+            if len(rest) > 0:
+                batches.append(rest)
+        return batches
+
+    return batch_by_size
+
+
+def _too_long_in_one_line(original: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(original)
+    def filter_indices_by_size(self: FairseqTask, *args: Any, **kwargs: Any) -> Any:
+        try:
+            return original(self, *args, **kwargs)
+        except Exception as error:
+            if type(error) is Exception:  # fairseq's own message, which names the option
+                raise UserError(str(error)) from error
+            raise
+
+    return filter_indices_by_size
+
+
+def install() -> None:
+    """Make fairseq batch this way."""
+    data_utils.batch_by_size = _keep_the_last_batch(data_utils.batch_by_size)
+    FairseqTask.filter_indices_by_size = _too_long_in_one_line(FairseqTask.filter_indices_by_size)

@@ -1,0 +1,181 @@
+"""fairseq's commands on a tiny corpus, in processes that can be killed.
+
+Importing fairseq takes longer than everything these tests do with it, so a command runs in a fork
+of this process, with its own arguments, environment, output and exit code.
+"""
+
+import atexit
+import functools
+import io
+import logging
+import os
+import random
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import fairseq.tasks  # noqa: F401  (so that the forks need not)
+
+import ea_fairseq
+
+USER_DIR = ea_fairseq.__path__[0]
+WORDS = [f"w{i}" for i in range(20)]
+SIZES = [
+    f"--{side}-{option}={value}"
+    for side in ("encoder", "decoder")
+    for option, value in (
+        ("embed-dim", 16),
+        ("ffn-embed-dim", 16),
+        ("attention-heads", 2),
+        ("layers", 1),
+    )
+]
+
+
+class Command:
+    """A running command: its process id, and after `wait` its exit code and output."""
+
+    def __init__(self, name, arguments, env=None, before=None):
+        self.name = name
+        self._output = tempfile.TemporaryFile()
+        self._errors = tempfile.TemporaryFile()
+        self.pid = os.fork()
+        if self.pid == 0:
+            self._run([str(argument) for argument in arguments], env or {}, before)
+
+    def _run(self, arguments, env, before):
+        status = 1
+        try:
+            for number, file in ((1, self._output), (2, self._errors)):
+                os.dup2(file.fileno(), number)
+            os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+            sys.stdout = io.TextIOWrapper(open(1, "wb", 0), encoding="utf-8", write_through=True)
+            sys.stderr = io.TextIOWrapper(open(2, "wb", 0), encoding="utf-8", write_through=True)
+            logging.root.handlers.clear()
+            os.environ.update(env)
+            sys.argv = [f"fairseq-{self.name}", *arguments]
+            if before is not None:
+                before()
+            module = __import__(f"fairseq_cli.{self.name.replace('-', '_')}", fromlist=["main"])
+            module.cli_main()
+            status = 0
+        except SystemExit as stop:
+            status = stop.code if isinstance(stop.code, int) else int(stop.code is not None)
+        except BaseException:
+            sys.excepthook(*sys.exc_info())
+        finally:
+            os._exit(status)
+
+    def wait(self, seconds=60):
+        """Wait until it ends, or kill it after that many seconds and fail."""
+        deadline = time.monotonic() + seconds
+        while True:
+            pid, status = os.waitpid(self.pid, os.WNOHANG)
+            if pid:
+                break
+            if time.monotonic() > deadline:
+                os.kill(self.pid, 9)
+                os.waitpid(self.pid, 0)
+                raise AssertionError(f"fairseq-{self.name} did not end: {self.output()}")
+            time.sleep(0.005)
+        self.status = os.waitstatus_to_exitcode(status)
+        return self
+
+    def output(self):
+        return _read(self._output)
+
+    def errors(self):
+        return _read(self._errors)
+
+
+def _read(file):
+    return os.pread(file.fileno(), 1 << 24, 0).decode()
+
+
+def run(name, *arguments, **options):
+    """Run a command to its end."""
+    return Command(name, arguments, **options).wait()
+
+
+def training(data, save_dir, *more):
+    """The arguments of a training of seconds, with dropout."""
+    return [
+        data,
+        *("--user-dir", USER_DIR, "--source-lang", "de", "--target-lang", "en"),
+        *("--arch", "transformer", *SIZES, "--dropout", "0.3"),
+        *("--optimizer", "adam", "--lr", "0.002", "--max-tokens", "60", "--num-workers", "0"),
+        *("--save-dir", save_dir, "--no-progress-bar", "--log-interval", "1", *more),
+    ]
+
+
+def generation(data, checkpoint, *more):
+    """The arguments of a translation with small beam."""
+    options = ("--user-dir", USER_DIR, "--beam", "3", "--max-len-b", "15", "--max-tokens", "200")
+    return [data, "--path", checkpoint, *options, "--no-progress-bar", *more]
+
+
+def binarize(folder, corpora, dictionaries=None):
+    """Write and binarize ``{split: [(source, target), ...]}``.
+
+    The dictionaries are those in the folder given, or made of the split "train".
+    """
+    for split, pairs in corpora.items():
+        for side, language in enumerate(("de", "en")):
+            lines = "".join(pair[side] + "\n" for pair in pairs)
+            (folder / f"{split}.{language}").write_text(lines)
+    arguments = ["--source-lang", "de", "--target-lang", "en", "--workers", "1"]
+    for split in corpora:
+        arguments += [f"--{split}pref", folder / split]
+    if dictionaries is not None:
+        arguments += ["--srcdict", dictionaries / "dict.de.txt"]
+        arguments += ["--tgtdict", dictionaries / "dict.en.txt"]
+    done = run("preprocess", *arguments, "--destdir", folder / "bin")
+    assert done.status == 0, done.errors()
+    return folder / "bin"
+
+
+def temporary_folder():
+    """A folder that goes when the tests end."""
+    folder = Path(tempfile.mkdtemp(prefix="ea_fairseq_tests_"))
+    atexit.register(_remove, folder, os.getpid())
+    return folder
+
+
+def _remove(folder, owner):
+    if os.getpid() == owner:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+@functools.cache
+def corpus():
+    """Binarized data in which the target is the source backwards."""
+    generator = random.Random(1)
+
+    def pairs(count):
+        sources = [generator.choices(WORDS, k=generator.randint(2, 7)) for _ in range(count)]
+        return [(" ".join(source), " ".join(source[::-1])) for source in sources]
+
+    splits = {"train": pairs(60), "valid": pairs(8), "test": pairs(11)}
+    return binarize(temporary_folder(), splits)
+
+
+@functools.cache
+def trained():
+    """A folder with the checkpoints of two epochs on `corpus`."""
+    folder = temporary_folder()
+    done = run("train", *training(corpus(), folder, "--max-epoch", "2"))
+    assert done.status == 0, done.errors()
+    return folder
+
+
+def console_script(name, *arguments, **options):
+    """Run the command as it is installed, in a fresh Python."""
+    program = Path(sys.executable).with_name(f"fairseq-{name}")
+    root = str(Path(USER_DIR).parent)
+    env = {**os.environ, "PYTHONPATH": root, "OMP_NUM_THREADS": "1", **options.pop("env", {})}
+    return subprocess.run(
+        [program, *map(str, arguments)], env=env, capture_output=True, text=True, **options
+    )
