@@ -10,17 +10,19 @@ All numbers are sacrebleu's. Each has its own label, because none compares with 
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from pathlib import Path
 
 from recipes.generation import read_generated
 from recipes.runs import write_json, write_text
 from recipes.scoring import (
+    Score,
     Translation,
-    all_scores,
     as_json,
     check_lengths,
     comet_score,
+    measures,
     read_lines,
 )
 
@@ -96,7 +98,7 @@ def evaluate(args: argparse.Namespace) -> None:
     if args.comet and sources is None:
         raise ValueError("--comet: needs the --sources too")
 
-    scores = all_scores(translation)
+    scores = [measure.score() for measure in measures(translation)]
     if args.comet:
         scores.append(comet_score(sources, translation.text, translation.references, args.comet))
     width = max(len(score.label) for score in scores)
@@ -105,8 +107,24 @@ def evaluate(args: argparse.Namespace) -> None:
     if args.text:
         write_text(args.text, "".join(f"{line}\n" for line in translation.text))
     if args.json:
-        content = {"translations": str(path), "sentences": len(tokens), "scores": as_json(scores)}
-        write_json(args.json, content)
+        write_json(args.json, record(args, path, len(tokens), scores))
+
+
+def record(args: argparse.Namespace, path: Path, count: int, scores: list[Score]) -> dict:
+    """What --json writes: enough for compare.py to read the same files in the same way."""
+    folder = args.json.parent
+    return {
+        "files": {
+            "generated" if args.generated else "hypotheses": os.path.relpath(path, folder),
+            "tokenized_references": os.path.relpath(args.tokenized_references, folder),
+            "references": os.path.relpath(args.references, folder),
+        },
+        "target_lang": args.target_lang,
+        "lowercase": args.lowercase,
+        "compound_split": args.compound_split,
+        "sentences": count,
+        "scores": as_json(scores),
+    }
 
 
 if __name__ == "__main__":

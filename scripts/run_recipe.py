@@ -24,8 +24,9 @@ from pathlib import Path
 from typing import Any
 
 from corpus import config as corpus_config
+from model_cost import cost
 from recipes import commands
-from recipes.options import check_options, load_plugin
+from recipes.options import check_options, load_plugin, model_options
 from recipes.recipe import SECTIONS, Recipe, load_recipe
 from recipes.runs import Run, read_json, write_json
 from recipes.scoring import read_lines
@@ -258,7 +259,7 @@ class RecipeRun:
             "threads": self.threads.get("OMP_NUM_THREADS"),
             "versions": read_json(self.steps["train"].stamp)["versions"],
             "parameters": count_parameters(run.log("train")),
-            "cost": model_cost(recipe.options("train")),
+            "cost": cost(recipe.options("train")["arch"], model_options(recipe)),
             "seconds": {name: step.seconds() for name, step in self.steps.items()},
             "scores": {name: read_json(run.scores(name)) for name in run.test_sets},
         }
@@ -316,15 +317,6 @@ def count_parameters(log: Path) -> int | None:
     text = log.read_text(encoding="utf-8", errors="replace")
     match = re.search(r"num\. (?:shared )?model params: ([\d,]+)", text)
     return int(match[1].replace(",", "")) if match else None
-
-
-def model_cost(options: dict[str, Any]) -> dict[str, Any] | None:
-    """Parameters without embeddings and FLOPs for 30 source and 30 target tokens."""
-    try:
-        from model_cost import cost
-    except ImportError:
-        return None
-    return cost(options["arch"], options)
 
 
 def print_results(runs: list[Run]) -> None:

@@ -6,5 +6,7 @@ commands.py    the command of every step
 steps.py       run a step: lock, log file, stamp, what changed since
 runs.py        where runs lie on disk and what they hold
 generation.py  translations out of fairseq-generate's output, in corpus order
+scoring.py     every score, by sacrebleu
+curves.py      learning curves out of fairseq's logs or TensorBoard
 tables.py      Markdown tables
 """

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import difflib
+import logging
 import re
 from pathlib import Path
 from typing import Any
@@ -72,7 +73,7 @@ def _check_choice(parser: Any, recipe: Recipe, section: str, name: str) -> None:
     if action is None or action.choices is None or value in action.choices:
         return
     choices = sorted(action.choices)
-    near = difflib.get_close_matches(str(value), choices, n=8) or choices[:8]
+    near = difflib.get_close_matches(str(value), choices, n=8, cutoff=0.3) or choices[:8]
     raise ValueError(
         f"{recipe.origin[section, name]}: '{section}: {name}' is {value!r} "
         f"(choose from {', '.join(near)}, ...; fairseq-{section} --help lists all {len(choices)})"
@@ -101,8 +102,23 @@ def _parse(
     options.parse_args_and_arch(parser, arguments)
 
 
+def model_options(recipe: Recipe) -> dict[str, Any]:
+    """Those of the recipe's training options that belong to its architecture."""
+    from fairseq.models import ARCH_MODEL_REGISTRY
+
+    options = recipe.options("train")
+    parser = argparse.ArgumentParser(add_help=False)
+    ARCH_MODEL_REGISTRY[options["arch"]].add_args(parser)
+    return {
+        name: value
+        for name, value in options.items()
+        if f"--{name}" in parser._option_string_actions and value not in (False, None)
+    }
+
+
 def load_plugin(user_dir: Path) -> None:
     """Import the plugin, so that fairseq's parsers know its architectures."""
+    logging.disable(logging.INFO)  # what fairseq's modules have to say when they are imported
     from fairseq import utils
 
     utils.import_user_module(argparse.Namespace(user_dir=str(user_dir)))

@@ -11,6 +11,9 @@ from sacrebleu.metrics import BLEU, CHRF, TER
 from sacrebleu.metrics.base import Metric
 from sacremoses import MosesDetokenizer
 
+from .generation import read_generated
+from .runs import read_json
+
 
 @dataclass(frozen=True)
 class Score:
@@ -62,6 +65,22 @@ def check_lengths(files: dict[str | Path, list[str]]) -> None:
             )
 
 
+def read_scored(path: Path) -> Translation:
+    """The translation that evaluate.py wrote the scores of to ``path``."""
+    record = read_json(path)
+    files = {name: path.parent / file for name, file in record["files"].items()}
+    generated = "generated" in files
+    tokens = read_generated(files["generated"])[1] if generated else read_lines(files["hypotheses"])
+    return Translation(
+        tokens=tokens,
+        tokenized_references=read_lines(files["tokenized_references"]),
+        references=read_lines(files["references"]),
+        target_lang=record["target_lang"],
+        lowercase=record["lowercase"],
+        compound_split=record["compound_split"],
+    )
+
+
 def detokenize(tokens: list[str], lang: str) -> list[str]:
     """Undo Moses tokenization."""
     detokenizer = MosesDetokenizer(lang=lang)
@@ -78,39 +97,43 @@ def split_compounds(tokens: list[str]) -> list[str]:
     return [re.sub(r"(\S)-(\S)", r"\1 ##AT##-##AT## \2", line) for line in joined]
 
 
-def metric_on_tokens(lowercase: bool) -> Metric:
-    """BLEU that takes the tokens as they are (``force``: no warning that they are tokens)."""
-    return BLEU(lowercase=lowercase, tokenize="none", force=True)
+@dataclass(frozen=True)
+class Measure:
+    """One way to score: its label, sacrebleu's metric, and the lines it compares."""
+
+    label: str
+    metric: Metric
+    hypotheses: list[str]
+    references: list[str]
+
+    def score(self) -> Score:
+        """The score of all sentences together."""
+        score = self.metric.corpus_score(self.hypotheses, [self.references]).score
+        return Score(self.label, score, str(self.metric.get_signature()))
 
 
-def metric_on_text(lowercase: bool) -> Metric:
-    """BLEU with sacrebleu's own tokens: comparable between papers."""
-    return BLEU(lowercase=lowercase)
-
-
-def all_scores(translation: Translation) -> list[Score]:
+def measures(translation: Translation) -> list[Measure]:
     """Tokenized BLEU, compound-split BLEU if asked for, sacreBLEU, chrF and TER."""
     lowercase = translation.lowercase
     case = ", lower-cased" if lowercase else ""
     tokens, references = translation.tokens, translation.tokenized_references
-    on_tokens = metric_on_tokens(lowercase)
-    scores = [_score(f"tokenized BLEU{case}", on_tokens, tokens, references)]
+    # force: the lines are tokens on purpose, no warning about that
+    on_tokens = BLEU(lowercase=lowercase, tokenize="none", force=True)
+    found = [Measure(f"tokenized BLEU{case}", on_tokens, tokens, references)]
     if translation.compound_split:
         split = split_compounds(tokens), split_compounds(references)
-        scores.append(_score(f"compound-split BLEU{case}", on_tokens, *split))
-    text = translation.text
-    for label, metric in [
-        (f"sacreBLEU{case}", metric_on_text(lowercase)),
-        (f"chrF{case}", CHRF(lowercase=lowercase)),
-        ("TER", TER()),
-    ]:
-        scores.append(_score(label, metric, text, translation.references))
-    return scores
+        found.append(Measure(f"compound-split BLEU{case}", on_tokens, *split))
+    return found + text_measures(translation.text, translation.references, lowercase)
 
 
-def _score(label: str, metric: Metric, hypotheses: list[str], references: list[str]) -> Score:
-    score = metric.corpus_score(hypotheses, [references]).score
-    return Score(label, score, str(metric.get_signature()))
+def text_measures(text: list[str], references: list[str], lowercase: bool) -> list[Measure]:
+    """sacreBLEU, chrF and TER of detokenized text; sacrebleu's TER never minds the case."""
+    case = ", lower-cased" if lowercase else ""
+    return [
+        Measure(f"sacreBLEU{case}", BLEU(lowercase=lowercase), text, references),
+        Measure(f"chrF{case}", CHRF(lowercase=lowercase), text, references),
+        Measure("TER", TER(), text, references),
+    ]
 
 
 def comet_score(

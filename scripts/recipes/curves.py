@@ -1,0 +1,129 @@
+"""Learning curves out of fairseq's logs (JSON, simple or tqdm) or TensorBoard files."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from dataclasses import dataclass, field
+from pathlib import Path
+
+#: ``2026-01-01 12:00:00 | INFO | valid | epoch 001 | ...``; a progress bar may stand before it.
+_LINE = re.compile(r"\| INFO \| (train_inner|train|valid\w*) \| (.*)")
+#: ``loss=2.5, wall=6`` while training, ``loss 2.5 | wall 6`` at the end of an epoch.
+_PAIR = re.compile(r"(?:^|[ |,])([a-z_]+)[= ]([-+\d.e]+|inf|nan)(?=,| \||\s*$)")
+
+
+@dataclass
+class Curves:
+    """What one training logged: kind of record -> quantity -> number of updates -> value.
+
+    The kinds are fairseq's: ``train_inner`` (every --log-interval updates), ``train`` and
+    ``valid`` (every epoch). A later record of the same update replaces the earlier one, so that
+    a training that was stopped and resumed gives one curve.
+    """
+
+    records: dict[str, dict[str, dict[int, float]]] = field(default_factory=dict)
+
+    def add(self, kind: str, quantity: str, updates: int, value: float) -> None:
+        """Note one value; what is not a number draws no curve."""
+        if math.isfinite(value):
+            self.records.setdefault(kind, {}).setdefault(quantity, {})[updates] = value
+
+    def curve(self, kind: str, quantity: str) -> tuple[list[int], list[float]]:
+        """Updates and values, sorted by updates; empty where nothing was logged."""
+        points = sorted(self.records.get(kind, {}).get(quantity, {}).items())
+        return [updates for updates, _ in points], [value for _, value in points]
+
+    @property
+    def updates(self) -> list[int]:
+        """The updates at which anything was logged."""
+        kinds = self.records.values()
+        return sorted({updates for kind in kinds for points in kind.values() for updates in points})
+
+    def minutes(self, updates: list[int]) -> list[float]:
+        """Training time after so many updates, interpolated between the times logged."""
+        import numpy
+
+        walls: dict[int, float] = {0: 0.0}
+        for kind in ("train", "train_inner"):
+            walls.update(self.records.get(kind, {}).get("wall", {}))
+        known = sorted(walls)
+        seconds = numpy.interp(updates, known, [walls[update] for update in known])
+        return [float(second) / 60 for second in seconds]
+
+
+def read_curves(path: Path) -> Curves:
+    """Curves of a log file, of a run's folder or of a TensorBoard folder.
+
+    Raises:
+        ValueError: no such file, or nothing in it that could be drawn.
+    """
+    if path.is_dir() and (path / "logs" / "train.log").exists():
+        path = path / "logs" / "train.log"
+    if path.is_file():
+        curves = _from_log(path)
+    elif path.is_dir():
+        curves = _from_tensorboard(path)
+    else:
+        raise ValueError(f"{path}: no such file or folder")
+    if not any(curves.curve(kind, "loss")[0] for kind in ("train_inner", "train", "valid")):
+        raise ValueError(f"{path}: nothing to plot: no losses logged by fairseq-train in it")
+    return curves
+
+
+def _from_log(path: Path) -> Curves:
+    curves = Curves()
+    text = path.read_text(encoding="utf-8", errors="replace")
+    for line in re.split(r"[\r\n]+", text):
+        match = _LINE.search(line)
+        if match is None:
+            continue
+        tag, stats = match.groups()
+        values = _json_stats(tag, stats) if stats.startswith("{") else _plain_stats(stats)
+        updates = int(values.pop("num_updates", 0))
+        kind = "valid" if tag.startswith("valid") else tag
+        for quantity, value in values.items():
+            curves.add(kind, quantity, updates, value)
+    return curves
+
+
+def _json_stats(tag: str, text: str) -> dict[str, float]:
+    """At the end of an epoch fairseq prefixes every quantity: ``valid_loss``, ``train_wall``."""
+    try:
+        stats = json.loads(text)
+    except json.JSONDecodeError:  # the last line of a training that was killed
+        return {}
+    prefix = "" if tag == "train_inner" else f"{tag}_"
+    found = {}
+    for key, value in stats.items():
+        try:
+            found[key.removeprefix(prefix)] = float(value)
+        except (TypeError, ValueError):
+            continue
+    return found
+
+
+def _plain_stats(text: str) -> dict[str, float]:
+    found = {}
+    for key, value in _PAIR.findall(text):
+        try:
+            found[key] = float(value)
+        except ValueError:
+            continue
+    return found
+
+
+def _from_tensorboard(folder: Path) -> Curves:
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    curves = Curves()
+    for file in sorted(folder.rglob("events.out.tfevents.*")):
+        tag = file.parent.name
+        kind = "valid" if tag.startswith("valid") else tag
+        events = EventAccumulator(str(file), size_guidance={"scalars": 0})
+        events.Reload()
+        for quantity in events.Tags()["scalars"]:
+            for event in events.Scalars(quantity):
+                curves.add(kind, quantity, event.step, event.value)
+    return curves
