@@ -1,0 +1,79 @@
+"""Cost of the architectures against the papers' Table 5 and a count by hand."""
+
+import contextlib
+import io
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "scripts"))
+import model_cost  # noqa: E402
+
+
+def by_hand(embed_dim, ffn_dim, layers, length=30, heads=0, kernel_size=3):
+    """Multiply-adds of projections, attention products, feed-forward nets and convolutions."""
+    projection = embed_dim * embed_dim * length
+    products = 2 * length * length * embed_dim
+    ffn = 2 * embed_dim * ffn_dim * length
+    encoder = 4 * projection + products + ffn
+    decoder = 8 * projection + 2 * products + ffn
+    convolutions = 3 * (heads * kernel_size * length) ** 2
+    return 2 * layers * (encoder + decoder + convolutions)
+
+
+@pytest.fixture(scope="module")
+def costs():
+    output = io.StringIO()
+    with contextlib.redirect_stdout(output):
+        assert model_cost.main(["--json"]) == 0
+    return json.loads(output.getvalue())
+
+
+@pytest.mark.parametrize(
+    "arch,parameters,sizes",
+    [
+        ("transformer_lite", 2_482_560, dict(embed_dim=160, ffn_dim=160)),
+        ("ea_transformer_lite", 2_485_224, dict(embed_dim=160, ffn_dim=160, heads=4)),
+        ("transformer", 44_138_496, dict(embed_dim=512, ffn_dim=2048)),
+        ("ea_transformer_base", 44_149_008, dict(embed_dim=512, ffn_dim=2048, heads=8)),
+    ],
+)
+def test_counts_equal_a_count_by_hand(costs, arch, parameters, sizes):
+    assert costs[arch]["parameters"] == parameters
+    if sizes.get("heads"):
+        # Rows that the convolutions' move pushes out of the map are not computed: 1 of 30.
+        assert 0.998 < costs[arch]["flops"] / by_hand(layers=6, **sizes) < 1
+    else:
+        assert costs[arch]["flops"] == by_hand(layers=6, **sizes)
+
+
+def test_counts_are_within_one_percent_of_the_papers(costs):
+    papers = {
+        "transformer_lite": (2.48e6, 158.31e6),
+        "ea_transformer_lite": (2.49e6, 163.46e6),
+        "transformer": (44.14e6, 2.68e9),
+        "ea_transformer_base": (44.15e6, 2.70e9),
+    }
+    for arch, (parameters, flops) in papers.items():
+        assert costs[arch]["parameters"] == pytest.approx(parameters, rel=0.01)
+        assert costs[arch]["flops"] == pytest.approx(flops, rel=0.01)
+
+
+def test_bad_input_is_one_line(capsys):
+    for arguments, named in [
+        (["--arch", "ea_transformer_big"], "ea_transformer_lite"),
+        (["--arch", "ea_transformer_lite", "--set", "ea-kernel-size=4"], "1, 3, 5, 7, 9"),
+        (["--arch", "ea_transformer_lite", "--set", "kernel=4"], "--kernel"),
+    ]:
+        assert model_cost.main(arguments) == 1
+        error = capsys.readouterr().err
+        assert error.startswith("error:") and named in error and error.count("\n") == 1
+
+
+def test_options_of_training_are_left_out():
+    options = {"ea-kernel-size": 5, "lr": 0.001, "max-tokens": 2048}
+    sizes = dict(embed_dim=160, ffn_dim=160, heads=4, kernel_size=5)
+    flops = model_cost.cost("ea_transformer_lite", options)["flops"]
+    assert 0.99 < flops / by_hand(layers=6, **sizes) < 1
