@@ -70,8 +70,9 @@ def cost(
 
 def _parse(arch: str, options: dict[str, Any]) -> tuple[argparse.Namespace, list[str]]:
     """The architecture's options, and the words that are none of them."""
-    import ea_fairseq  # noqa: F401  (registers the architectures)
     from fairseq.models import ARCH_CONFIG_REGISTRY, ARCH_MODEL_REGISTRY
+
+    import ea_fairseq  # noqa: F401  (registers the architectures)
 
     if arch not in ARCH_CONFIG_REGISTRY:
         choices = ", ".join(PAPER_ARCHITECTURES)
