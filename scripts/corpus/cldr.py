@@ -16,212 +16,66 @@ the two languages lacks, or cannot tell apart although the other does, is left o
 import argparse
 import datetime
 import os
-import re
 import sys
 from collections.abc import Callable, Sequence
 from decimal import Decimal
-from functools import cached_property
 from pathlib import Path
 from random import Random
 
-from babel import Locale, UnknownLocaleError, dates, lists, numbers, units
-from num2words import CONVERTER_CLASSES, num2words
+from babel import Locale, UnknownLocaleError
+from num2words import CONVERTER_CLASSES
 
-# Language-neutral codes of well-known things. A few hundred, so that a small corpus shows each often.
-TERRITORIES = """AE AL AR AT AU BD BE BG BO BR CA CH CL CN CO CR CU CY CZ DE DK DZ EC EE EG ES ET FI
-FR GB GE GH GR HR HU ID IE IL IN IQ IR IS IT JM JO JP KE KR KW KZ LB LT LU LV MA MC MG MT MX MY NG NL
-NO NP NZ PA PE PH PK PL PT PY QA RO RS SA SE SG SI SK SN TH TN TR TZ UA UG US UY VE VN ZA ZM
-002 005 009 019 142 150""".split()
-LANGUAGES = """ar bg bn ca cs da de el en eo es et eu fa fi fr ga gl he hi hr hu hy id is it ja ka
-ko la lt lv mk mn mt nb ne nl pl pt ro ru sk sl so sq sr sv sw ta th tr uk ur vi zu""".split()
-DIALECTS = """ar_AE ar_DZ ar_EG ar_MA de_AT de_BE de_CH de_LU en_AU en_CA en_GB en_IE en_IN en_JM en_KE
-en_NG en_NZ en_US en_ZA es_AR es_BO es_CL es_CO es_CU es_ES es_MX es_PE es_UY fr_BE fr_CA fr_CH fr_FR
-fr_LU fr_MA fr_SN it_CH it_IT nl_BE nl_NL pt_BR pt_PT ru_KZ ru_UA sv_FI sv_SE ta_SG tr_CY""".split()
-CURRENCIES = """AUD BRL CAD CHF CLP CNY CZK DKK EGP EUR GBP HUF IDR ILS INR JPY KRW MXN NOK NZD PLN
-RON RUB SEK THB TRY UAH USD VND ZAR""".split()
-UNITS = """angle-degree area-hectare area-square-kilometer area-square-meter digital-gigabyte
-digital-kilobyte digital-megabyte duration-century duration-day duration-hour duration-minute
-duration-month duration-second duration-week duration-year electric-ampere electric-volt
-energy-kilocalorie energy-kilowatt-hour frequency-hertz length-centimeter length-foot length-inch
-length-kilometer length-light-year length-meter length-mile length-millimeter length-nautical-mile
-mass-gram mass-kilogram mass-milligram mass-ton power-kilowatt power-watt pressure-bar
-speed-kilometer-per-hour speed-knot speed-meter-per-second speed-mile-per-hour temperature-celsius
-temperature-fahrenheit volume-cubic-meter volume-liter volume-milliliter""".split()
+if __package__:
+    from .cldr_voice import SECONDS, Voice
+else:  # run as a script
+    from cldr_voice import SECONDS, Voice
+
+# Language-neutral codes. Some hundreds, so that a small corpus shows each of them often.
+TERRITORIES = """AD AE AF AL AM AO AR AT AU AZ BA BB BD BE BF BG BH BI BJ BN BO BR BS BT BW BY
+BZ CA CD CH CL CM CN CO CR CU CV CY CZ DE DJ DK DO DZ EC EE EG ER ES ET FI FJ FR GA GB GE GH
+GL GM GN GR GT GY HK HN HR HT HU ID IE IL IN IQ IR IS IT JM JO JP KE KG KH KP KR KW KZ LA LB
+LI LK LR LT LU LV LY MA MC MD ME MG MK ML MM MN MR MT MU MV MW MX MY MZ NA NE NG NI NL NO NP
+NZ OM PA PE PG PH PK PL PR PS PT PY QA RO RS RU RW SA SC SD SE SG SI SK SL SM SN SO SR SV SY
+TD TG TH TJ TM TN TR TW TZ UA UG US UY UZ VA VE VN YE ZA ZM ZW 002 003 005 009 013 019 029 030
+034 035 039 053 142 145 150 151 154 155""".split()
+LANGUAGES = """af am ar az be bg bn bs ca co cs cy da de el en eo es et eu fa fi fo fr fy ga
+gd gl gu ha haw he hi hr ht hu hy id ig is it ja jv ka kk km kn ko ku ky la lb lo lt lv mg mi
+mk ml mn mr ms mt my nb ne nl nn pa pl ps pt qu rm ro ru sa sd si sk sl sm sn so sq sr su sv
+sw ta te tg th ti tk to tr tt ug uk ur uz vi yi yo zu""".split()
+DIALECTS = """ar_AE ar_DZ ar_EG ar_MA de_AT de_BE de_CH de_LU en_AU en_CA en_GB en_IE en_IN
+en_JM en_KE en_NG en_NZ en_US en_ZA es_AR es_BO es_CL es_CO es_CU es_ES es_MX es_PE es_UY
+fr_BE fr_CA fr_CH fr_FR fr_LU fr_MA fr_SN it_CH it_IT nl_BE nl_NL pt_BR pt_PT ru_KZ ru_UA
+sv_FI sv_SE ta_SG tr_CY""".split()
+CURRENCIES = """AED ARS AUD BGN BRL CAD CHF CLP CNY COP CZK DKK DZD EGP EUR GBP GEL HKD HUF
+IDR ILS INR IRR ISK JOD JPY KES KRW KZT MAD MXN MYR NGN NOK NZD PEN PHP PKR PLN QAR RON RSD
+RUB SAR SEK SGD THB TND TRY TWD UAH USD UYU VND ZAR""".split()
+UNITS = """angle-degree angle-radian area-hectare area-square-centimeter area-square-kilometer
+area-square-meter area-square-mile digital-gigabyte digital-kilobyte digital-megabyte
+digital-terabyte duration-century duration-day duration-decade duration-hour
+duration-millisecond duration-minute duration-month duration-second duration-week
+duration-year electric-ampere electric-ohm electric-volt energy-calorie energy-joule
+energy-kilocalorie energy-kilowatt-hour frequency-hertz frequency-kilohertz
+frequency-megahertz length-centimeter length-foot length-inch length-kilometer
+length-light-year length-meter length-micrometer length-mile length-millimeter
+length-nautical-mile length-yard light-lux mass-gram mass-kilogram mass-milligram mass-ounce
+mass-pound mass-ton power-horsepower power-kilowatt power-megawatt power-watt pressure-bar
+pressure-hectopascal speed-kilometer-per-hour speed-knot speed-meter-per-second
+speed-mile-per-hour temperature-celsius temperature-fahrenheit temperature-kelvin
+volume-centiliter volume-cubic-centimeter volume-cubic-meter volume-gallon volume-liter
+volume-milliliter""".split()
 RATES = [  # what CLDR's "per" pattern joins
     (unit, per)
     for unit in ("mass-gram", "mass-kilogram", "volume-liter", "length-meter", "energy-kilocalorie")
     for per in ("duration-second", "duration-minute", "duration-day", "duration-week")
 ]
-ZONES = """America_Central America_Eastern America_Pacific Australia_Eastern Brasilia China
-Europe_Central Europe_Eastern Europe_Western GMT India Israel Japan Korea Moscow New_Zealand""".split()
-RELATIVE = {  # Babel counts a month as 30 days and a year as 365
-    "second": 1,
-    "minute": 60,
-    "hour": 3600,
-    "day": 86400,
-    "week": 604800,
-    "month": 2592000,
-    "year": 31536000,
-}
-
+ZONES = """Africa_Eastern Alaska America_Central America_Eastern America_Mountain
+America_Pacific Arabian Argentina Atlantic Australia_Eastern Australia_Western Brasilia China
+Europe_Central Europe_Eastern Europe_Western GMT Hawaii_Aleutian Hong_Kong India Iran Israel
+Japan Korea Moscow New_Zealand Pakistan Singapore""".split()
 MIN_WORDS, MAX_WORDS = 8, 25
-# Written without spaces between words: two characters count as a word.
-UNSPACED = {"ja", "th"}
 # As many draws in a row without a new sentence mean that there are none left worth waiting for.
 PATIENCE = 2000
 PROBES = 400
-
-
-class Voice:
-    """What one language says: CLDR's patterns filled with a value. Raises LookupError for gaps."""
-
-    def __init__(self, language: str):
-        self.language = language
-        self.locale = Locale.parse(language, sep="-" if "-" in language else "_")
-
-    def words(self, text: str) -> int:
-        """The length of text in words."""
-        spaced = self.locale.language not in UNSPACED
-        return len(text.split()) if spaced else len(text) // 2
-
-    # Numbers
-
-    def integer(self, n: int) -> str:
-        return numbers.format_decimal(n, locale=self.locale)
-
-    def decimal(self, value: Decimal) -> str:
-        return numbers.format_decimal(value, locale=self.locale, decimal_quantization=False)
-
-    def percent(self, hundredths: int) -> str:
-        return numbers.format_percent(Decimal(hundredths) / 100, locale=self.locale)
-
-    def compact(self, n: int) -> str:
-        return numbers.format_compact_decimal(n, format_type="long", locale=self.locale)
-
-    @cached_property
-    def _spoken(self) -> dict[tuple, str]:
-        return {}
-
-    def spoken(self, n: int | Decimal, form: str, **options: str) -> str:
-        """Number words: form is cardinal, ordinal, year or currency."""
-        key = (n, form, *options.values())
-        if key not in self._spoken:
-            try:
-                text = num2words(n, lang=self.language, to=form, **options)
-            except Exception as error:  # each of its languages reports a gap in its own way
-                raise LookupError(f"num2words has no {form} for {n!r}") from error
-            if not isinstance(text, str):
-                raise LookupError(f"num2words has no {form} for {n!r}")
-            self._spoken[key] = text
-        return self._spoken[key]
-
-    def in_words(self, text: str, n: int) -> str:
-        """Text with the number n, written in digits, in words instead."""
-        digits = self.integer(n)
-        if text.count(digits) != 1:
-            raise LookupError(f"no {digits} in {text!r}")
-        return text.replace(digits, self.spoken(n, "cardinal"))
-
-    # Money, measurements, relative times
-
-    def money(self, amount: Decimal | int, code: str, style: str) -> str:
-        """An amount; style is "name" (euros) or "standard" (€)."""
-        text = numbers.format_currency(amount, code, locale=self.locale, format_type=style)
-        # Babel leaves out CLDR's space between letters and digits: NOK 12, but €12.
-        return re.sub(r"(?<=[^\W\d])(?=\d)|(?<=\d)(?=[^\W\d])", " ", text)
-
-    def money_in_words(self, n: int, code: str) -> str:
-        text = numbers.format_currency(
-            n, code, "#,##0", locale=self.locale, format_type="name", currency_digits=False
-        )
-        return self.in_words(text, n)
-
-    def unit(self, n: int, unit: str) -> str:
-        return units.format_unit(n, unit, locale=self.locale)
-
-    def rate(self, n: int, unit: str, per: str) -> str:
-        text = units.format_compound_unit(n, unit, denominator_unit=per, locale=self.locale)
-        if text is None:
-            raise LookupError(f"no rate of {unit} per {per}")
-        return text
-
-    def relative(self, n: int, unit: str) -> str:
-        """In n units; with a negative n, n units ago."""
-        delta = datetime.timedelta(seconds=n * RELATIVE[unit])
-        return dates.format_timedelta(
-            delta, granularity=unit, threshold=1e9, add_direction=True, locale=self.locale
-        )
-
-    # Dates and times
-
-    def date(self, date: datetime.date, style: str) -> str:
-        return dates.format_date(date, style, locale=self.locale)
-
-    def skeleton(self, date: datetime.date, skeleton: str) -> str:
-        if skeleton not in self.locale.datetime_skeletons:
-            raise LookupError(f"no skeleton {skeleton}")
-        return dates.format_skeleton(skeleton, date, fuzzy=False, locale=self.locale)
-
-    def week(self, week: int, year: int) -> str:
-        """A week of a year. Filled by hand: languages disagree on the number of a date's week."""
-        fields = {"w": str(week), "Y": str(year)}
-        pattern = self.locale.datetime_skeletons["yw"].pattern
-        parts = dates.tokenize_pattern(pattern)
-        return "".join(fields[value[0]] if kind == "field" else value for kind, value in parts)
-
-    def time(self, time: datetime.time) -> str:
-        return dates.format_time(time, "short", locale=self.locale)
-
-    def interval(self, start: datetime.date, end: datetime.date, skeleton: str) -> str:
-        if skeleton not in self.locale.interval_formats:
-            raise LookupError(f"no interval {skeleton}")
-        return dates.format_interval(start, end, skeleton, fuzzy=False, locale=self.locale)
-
-    def time_interval(self, start: datetime.time, end: datetime.time) -> str:
-        """An interval on the clock, of 12 or 24 hours, that the language's short time uses."""
-        twelve = "a" in self.locale.time_formats["short"].format
-        return self.interval(start, end, "hm" if twelve else "Hm")
-
-    # Names
-
-    def name(self, kind: str, code: str) -> str:
-        """The name of an entity that stands alone."""
-        if kind == "territory":
-            return self.locale.territories[code]
-        if kind == "language":
-            return self.locale.languages[code]
-        if kind == "currency":
-            return self.locale.currencies[code]
-        if kind == "unit":
-            return self.locale.unit_display_names[code]["long"]
-        if kind == "month":
-            return self.locale.months["stand-alone"]["wide"][int(code)]
-        if kind == "weekday":
-            return self.locale.days["stand-alone"]["wide"][int(code)]
-        if kind == "zone":
-            names = self.locale.meta_zones[code]["long"]
-            return names.get("generic") or names["standard"]
-        if kind == "dialect":
-            return Locale.parse(code).get_display_name(self.locale) or ""
-        raise LookupError(f"no kind of name {kind}")
-
-    # Glue
-
-    def local_time(self, territory: str) -> str:
-        return self.locale.zone_formats["region"] % self.name("territory", territory)
-
-    def list(self, items: Sequence[str], style: str) -> str:
-        return lists.format_list(items, style, locale=self.locale)
-
-    def at(self, date: str, event: str) -> str:
-        pattern = str(self.locale.datetime_formats["long"])
-        return pattern.replace("'", "").format(event, date)
-
-    def span(self, start: str, end: str) -> str:
-        return self.locale.interval_formats[None].format(start, end)
-
-    def aside(self, text: str, aside: str) -> str:
-        return self.locale.zone_formats["fallback"] % {"0": aside, "1": text}
 
 
 LIST_STYLES = ("standard", "or")
@@ -236,9 +90,11 @@ NAMES: dict[str, Sequence[str]] = {
     "language": LANGUAGES,
     "currency": CURRENCIES,
     "unit": UNITS,
+    "unit name": UNITS,
     "month": [str(month) for month in range(1, 13)],
     "weekday": [str(day) for day in range(7)],
     "zone": ZONES,
+    "local time": TERRITORIES,
     "dialect": DIALECTS,
 }
 
@@ -258,7 +114,7 @@ def _time(rng: Random) -> datetime.time:
 
 
 def _count(rng: Random) -> int:
-    return rng.randint(3, 99) if rng.random() < 0.7 else rng.randint(100, 999)
+    return rng.randint(3, rng.choice((20, 99, 99, 999, 9999)))
 
 
 def _spoken_count(rng: Random) -> int:
@@ -267,7 +123,7 @@ def _spoken_count(rng: Random) -> int:
 
 
 def _amount(rng: Random) -> Decimal:
-    return Decimal(_count(rng)) + Decimal(rng.choice((0, 25, 50, 75, 90, 95, 99))) / 100
+    return Decimal(_count(rng)) + Decimal(rng.randrange(100)) / 100
 
 
 def _date_kind(style: str) -> Kind:
@@ -302,7 +158,7 @@ def _week(rng: Random, stock: Stock) -> Meaning:
 
 def _relative_kind(sign: int) -> Kind:
     def kind(rng: Random, stock: Stock) -> Meaning:
-        unit, n = rng.choice(list(RELATIVE)), rng.randint(3, 99)
+        unit, n = rng.choice(list(SECONDS)), rng.randint(3, 99)
         return lambda voice: voice.relative(sign * n, unit)
 
     return kind
@@ -310,7 +166,7 @@ def _relative_kind(sign: int) -> Kind:
 
 def _relative_in_words_kind(sign: int) -> Kind:
     def kind(rng: Random, stock: Stock) -> Meaning:
-        unit, n = rng.choice(list(RELATIVE)), _spoken_count(rng)
+        unit, n = rng.choice(list(SECONDS)), _spoken_count(rng)
         return lambda voice: voice.in_words(voice.relative(sign * n, unit), n)
 
     return kind
@@ -326,14 +182,12 @@ def _time_of_day(rng: Random, stock: Stock) -> Meaning:
     return lambda voice: voice.time(time)
 
 
-def _time_in_zone(rng: Random, stock: Stock) -> Meaning:
-    time, zone = _time(rng), rng.choice(stock["zone"])
-    return lambda voice: f"{voice.time(time)} {voice.name('zone', zone)}"
+def _zoned_kind(name: str) -> Kind:
+    def kind(rng: Random, stock: Stock) -> Meaning:
+        time, code = _time(rng), rng.choice(stock[name])
+        return lambda voice: f"{voice.time(time)} {voice.name(name, code)}"
 
-
-def _time_at_place(rng: Random, stock: Stock) -> Meaning:
-    time, territory = _time(rng), rng.choice(stock["territory"])
-    return lambda voice: f"{voice.time(time)} {voice.local_time(territory)}"
+    return kind
 
 
 def _time_interval(rng: Random, stock: Stock) -> Meaning:
@@ -357,6 +211,12 @@ def _money_in_words(rng: Random, stock: Stock) -> Meaning:
     return lambda voice: voice.money_in_words(n, code)
 
 
+def _spoken_money(rng: Random, stock: Stock) -> Meaning:
+    whole, cents = _spoken_count(rng), _spoken_count(rng)
+    code = rng.choice(("EUR", "GBP", "USD"))
+    return lambda voice: voice.spoken_money(whole, cents, code)
+
+
 def _measure(rng: Random, stock: Stock) -> Meaning:
     n, unit = _count(rng), rng.choice(stock["unit"])
     return lambda voice: voice.unit(n, unit)
@@ -372,18 +232,23 @@ def _rate(rng: Random, stock: Stock) -> Meaning:
     return lambda voice: voice.rate(n, unit, per)
 
 
+def _range(rng: Random) -> tuple[int, int]:
+    low = _count(rng)
+    return low, low + _count(rng)
+
+
 def _money_span(rng: Random, stock: Stock) -> Meaning:
-    (low, high), code = sorted((_count(rng), _count(rng))), rng.choice(stock["currency"])
+    (low, high), code = _range(rng), rng.choice(stock["currency"])
     return lambda voice: voice.span(voice.money(low, code, "name"), voice.money(high, code, "name"))
 
 
 def _measure_span(rng: Random, stock: Stock) -> Meaning:
-    (low, high), unit = sorted((_count(rng), _count(rng))), rng.choice(stock["unit"])
+    (low, high), unit = _range(rng), rng.choice(stock["unit"])
     return lambda voice: voice.span(voice.unit(low, unit), voice.unit(high, unit))
 
 
 def _percent_span(rng: Random, stock: Stock) -> Meaning:
-    low, high = sorted((rng.randint(3, 100), rng.randint(3, 100)))
+    low, high = sorted(rng.sample(range(3, 101), 2))
     return lambda voice: voice.span(voice.percent(low), voice.percent(high))
 
 
@@ -413,10 +278,13 @@ def _ordinal(rng: Random, stock: Stock) -> Meaning:
     return lambda voice: voice.spoken(n, "ordinal")
 
 
+def _naming(name: str, code: str) -> Meaning:
+    return lambda voice: voice.name(name, code)
+
+
 def _name_kind(name: str) -> Kind:
     def kind(rng: Random, stock: Stock) -> Meaning:
-        code = rng.choice(stock[name])
-        return lambda voice: voice.name(name, code)
+        return _naming(name, rng.choice(stock[name]))
 
     return kind
 
@@ -446,14 +314,15 @@ KINDS: dict[str, dict[str, Kind]] = {
     },
     "time": {
         "time": _time_of_day,
-        "time in zone": _time_in_zone,
-        "time at place": _time_at_place,
+        "time in zone": _zoned_kind("zone"),
+        "time at place": _zoned_kind("local time"),
         "times": _time_interval,
     },
     "amount": {
         "money by name": _money_kind("name"),
         "money by symbol": _money_kind("standard"),
         "money in words": _money_in_words,
+        "money and cents in words": _spoken_money,
         "measure": _measure,
         "measure in words": _measure_in_words,
         "rate": _rate,
@@ -472,7 +341,7 @@ KINDS: dict[str, dict[str, Kind]] = {
         "territory": _name_kind("territory"),
         "language": _name_kind("language"),
         "currency": _name_kind("currency"),
-        "unit": _name_kind("unit"),
+        "unit": _name_kind("unit name"),
         "month": _name_kind("month"),
         "weekday": _name_kind("weekday"),
     },
@@ -496,7 +365,7 @@ class Speaker:
         # What each source text means in the target language; what contradicts it is left out.
         self._meant: dict[str, str] = {}
         self.stock: Stock = {
-            name: [code for code in codes if self._accept([lambda v, c=code: v.name(name, c)])]
+            name: [code for code in codes if self._say_all([_naming(name, code)])]
             for name, codes in NAMES.items()
         }
         self.kinds = {
@@ -510,34 +379,35 @@ class Speaker:
             raise LookupError("nothing to say")
         return source, target
 
-    def _accept(self, meanings: Sequence[Meaning]) -> bool:
-        """Whether both languages say all the meanings, contradicting nothing said before."""
+    def _say_all(self, meanings: Sequence[Meaning]) -> list[Piece] | None:
+        """The meanings in both languages; None if one of the languages lacks words for one of
+        them, or if the source text already means something else."""
         try:
             said = [self._say(meaning) for meaning in meanings]
         except LookupError:
-            return False
+            return None
         new: dict[str, str] = {}
         for source, target in said:
-            if self._meant.get(source, new.setdefault(source, target)) != target:
-                return False
-            if new[source] != target:
-                return False
+            meant = self._meant.get(source, new.setdefault(source, target))
+            if meant != target or new[source] != target:
+                return None
         self._meant.update(new)
-        return True
+        return said
 
     def _usable(self, kind: Kind) -> bool:
         try:
-            return self._accept([kind(Random(probe), self.stock) for probe in range(PROBES)])
+            meanings = [kind(Random(probe), self.stock) for probe in range(PROBES)]
         except LookupError:  # an empty stock
             return False
+        return self._say_all(meanings) is not None
 
     # Pieces
 
     def _draw(self, rng: Random, kind: Kind) -> Piece:
         for _ in range(PATIENCE):
-            meaning = kind(rng, self.stock)
-            if self._accept([meaning]):
-                return self._say(meaning)
+            said = self._say_all([kind(rng, self.stock)])
+            if said:
+                return said[0]
         raise ValueError(self._trouble())
 
     def _one(self, rng: Random, *families: str) -> Piece:
@@ -575,26 +445,23 @@ class Speaker:
 
     def _compose(self, rng: Random) -> Piece:
         shape = rng.randrange(6)
-        if shape == 0:  # when, and who or what
+        if shape == 0:  # a point in time, and what is there
             meeting = self._join(Voice.at, self._one(rng, "date"), self._one(rng, "time"))
-            return self._join(Voice.aside, meeting, self._alike(rng, "name", rng.randint(1, 3)))
+            return self._join(Voice.at, meeting, self._alike(rng, "name", rng.randint(2, 3)))
         if shape == 1:  # when, and how much
             when = self._one(rng, "date", "period")
-            return self._join(Voice.at, when, self._mixed(rng, rng.randint(1, 3)))
-        if shape == 2:
+            return self._join(Voice.at, when, self._mixed(rng, rng.randint(2, 3)))
+        if shape == 2:  # how much
             return self._mixed(rng, rng.randint(3, 5))
         if shape == 3:  # several of a kind, and when
-            family = rng.choice(("name", "dialect", "amount", "period"))
-            things = self._alike(rng, family, rng.randint(2, 4))
-            return self._join(Voice.aside, things, self._one(rng, "date", "period", "time"))
-        if shape == 4:
-            return self._join(
-                Voice.at,
-                self._one(rng, "date", "period"),
-                self._alike(rng, "span", rng.randint(1, 2)),
-            )
-        things = self._alike(rng, rng.choice(("name", "dialect")), rng.randint(2, 4))
-        return self._join(Voice.at, self._one(rng, "date", "period"), things)
+            things = self._alike(rng, rng.choice(("name", "amount", "period")), rng.randint(3, 4))
+            return self._join(Voice.aside, things, self._one(rng, "date", "period"))
+        if shape == 4:  # when, and from how much to how much
+            when = self._one(rng, "date", "period")
+            return self._join(Voice.at, when, self._alike(rng, "span", rng.randint(1, 2)))
+        # when, and which languages
+        when = self._one(rng, "date", "period")
+        return self._join(Voice.at, when, self._alike(rng, "dialect", rng.randint(2, 4)))
 
     def _trouble(self) -> str:
         return f"cannot make sentences from {self.source.language} to {self.target.language}"
