@@ -104,6 +104,12 @@ def _load_ensemble(original: Callable[..., Any]) -> Callable[..., Any]:
                 if describe_mismatch(str(error)) is None:
                     raise
                 raise _refusal(filename, error) from error
+            except UserError:
+                raise
+            # What the file says about the model is not what the model understands.
+            except (AssertionError, AttributeError, LookupError, TypeError, ValueError) as error:
+                reason = f"{type(error).__name__}: {error}"
+                raise UserError(f"cannot build the model of {filename} ({reason})") from error
             ensemble += models
         return ensemble, cfg, task
 

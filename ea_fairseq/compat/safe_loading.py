@@ -79,7 +79,7 @@ def _check_whole(file: BinaryIO, name: str) -> None:
     try:
         with zipfile.ZipFile(file) as archive:
             damaged = archive.testzip()
-    except (zipfile.BadZipFile, EOFError, OSError, NotImplementedError, RuntimeError) as error:
+    except Exception as error:  # zipfile fails in many ways, on file names that are no text too
         raise UserError(f"checkpoint {name} is cut short or damaged: {error}") from error
     if damaged is not None:
         raise UserError(f"checkpoint {name} is damaged: wrong checksum of its part {damaged}")
@@ -88,10 +88,13 @@ def _check_whole(file: BinaryIO, name: str) -> None:
 
 def _describe(error: pickle.UnpicklingError, name: str) -> str:
     """One line about a file that the safe unpickler refused."""
-    refused = re.search(r"(?:GLOBAL|function|got) (<[^>]*>|[\w.]+)", str(error))
+    # torch wraps the reason into advice on how to turn the protection off.
+    advice = re.compile(r"\s*(Weights only load failed|\(\d\)|Check the documentation|$)")
+    reasons = [line for line in str(error).splitlines() if not advice.match(line)]
+    detail = " ".join(reasons).rpartition("WeightsUnpickler error: ")[2].strip()
+    refused = re.search(r"GLOBAL ([\w.]+)", detail)
     if refused is None:
-        first_line = next(iter(str(error).splitlines()), "")
-        return f"checkpoint {name} is refused, nothing in it was executed: {first_line}"
+        return f"checkpoint {name} is refused, and nothing in it was executed: {detail}"
     return (
         f"checkpoint {name} contains {refused[1]}, which is not among the types a fairseq"
         " checkpoint consists of; refused, and nothing in it was executed"
