@@ -1,6 +1,7 @@
 """A function over a stream: on all cores, in order, with flat memory, showing its progress."""
 
 import itertools
+import multiprocessing
 import os
 import signal
 import sys
@@ -17,7 +18,8 @@ from tqdm import tqdm
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 
-CHUNK = 2000  # items per task: enough to drown the cost of passing them between processes
+SIGNALS = (signal.SIGINT, signal.SIGTERM)
+CHUNK = 500  # items per task: enough to drown the cost of passing them between processes
 
 
 def ordered_map(
@@ -50,7 +52,7 @@ def ordered_map(
                 yield function(part)
                 bar.update(len(part))
             return
-        executor = ProcessPoolExecutor(workers, initializer=_start, initargs=(os.getpid(),))
+        executor = _executor(workers)
         pending: deque = deque()
         try:
             for part in chunks:
@@ -59,10 +61,25 @@ def ordered_map(
                     yield _take(pending, bar)
             while pending:
                 yield _take(pending, bar)
-        except BrokenProcessPool as error:
-            raise RuntimeError(f"{label}: a worker process died: out of memory?") from error
-        finally:
-            executor.shutdown(cancel_futures=True)
+            executor.shutdown()
+        except BaseException as error:
+            for worker in multiprocessing.active_children():
+                worker.kill()
+            executor.shutdown(wait=False, cancel_futures=True)
+            if isinstance(error, BrokenProcessPool):
+                raise RuntimeError(f"{label}: a worker process died: out of memory?") from error
+            raise
+
+
+def _executor(workers: int) -> ProcessPoolExecutor:
+    """Starts the workers while signals wait: an exception of a handler is lost inside a fork."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
+    try:
+        executor = ProcessPoolExecutor(workers, initializer=_start, initargs=(os.getpid(),))
+        executor.submit(int).result()
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+    return executor
 
 
 def _start(parent: int) -> None:
@@ -71,6 +88,8 @@ def _start(parent: int) -> None:
     A killed parent cannot stop its workers, which would wait for it forever.
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)
 
     def watch() -> None:
         while os.getppid() == parent:

@@ -227,22 +227,43 @@ def _learn(corpus: Corpus, tok: Path, codes: Path, workers: int) -> None:
 
 def _split(corpus: Corpus, tok: Path, codes: Path, bpe: Path, workers: int) -> dict[str, int]:
     """Writes bpe/; returns the number of pairs of each split."""
-    counts = {}
     with new_folder(bpe) as folder:
-        for split in corpus.splits:
-            names = [f"{split}.{lang}" for lang in corpus.languages]
-            pairs = zip(*(subwords.read_tokens(tok / name) for name in names), strict=True)
-            function = partial(split_chunk, corpus, split, codes)
-            with LineWriter(folder / names[0]) as source, LineWriter(folder / names[1]) as target:
-                counts[split] = 0
-                for chunk in ordered_map(function, pairs, workers, f"{corpus.subword} {split}"):
-                    counts[split] += len(chunk)
-                    for pair in chunk:
-                        source.write(pair[0])
-                        target.write(pair[1])
-            if counts[split] == 0:
-                raise ValueError(f"{split}: no pair of sentences is left: see `clean`, `hold_out`")
+        counts = {
+            split: split_text(corpus, split, tok, codes, folder, workers) for split in corpus.splits
+        }
+    for split, count in counts.items():
+        if count == 0:
+            raise ValueError(f"{split}: no pair of sentences is left: see clean, hold_out")
     return counts
+
+
+def split_text(
+    corpus: Corpus, split: str, tok: Path, codes: Path, folder: Path, workers: int
+) -> int:
+    """Splits one of tok/'s pairs of files into subwords.
+
+    Args:
+        corpus: the settings.
+        split: train, valid or a test set.
+        tok: folder of the tokenised files.
+        codes: BPE codes or sentencepiece model.
+        folder: where to write.
+        workers: number of processes.
+
+    Returns:
+        Number of pairs written.
+    """
+    names = [f"{split}.{lang}" for lang in corpus.languages]
+    pairs = zip(*(subwords.read_tokens(tok / name) for name in names), strict=True)
+    function = partial(split_chunk, corpus, split, codes)
+    count = 0
+    with LineWriter(folder / names[0]) as source, LineWriter(folder / names[1]) as target:
+        for chunk in ordered_map(function, pairs, workers, f"{corpus.subword} {split}"):
+            count += len(chunk)
+            for pair in chunk:
+                source.write(pair[0])
+                target.write(pair[1])
+    return count
 
 
 def split_chunk(corpus: Corpus, split: str, codes: Path, pairs: list[Pair]) -> list[Pair]:

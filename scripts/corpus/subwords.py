@@ -40,7 +40,7 @@ def apply(kind: str, path: Path, lines: list[str]) -> list[str]:
         path: what `learn` wrote.
         lines: tokenised text.
     """
-    return _load(kind, path)(lines)
+    return _load(kind, path, path.stat().st_mtime_ns)(lines)
 
 
 def read_tokens(path: Path) -> Iterator[str]:
@@ -100,7 +100,8 @@ def _sentences(files: Iterable[Path]) -> Iterator[str]:
 
 
 @lru_cache(maxsize=1)
-def _load(kind: str, path: Path):
+def _load(kind: str, path: Path, modified: int):
+    """Loaded once in each process, and again if the file changes."""
     if kind == "sentencepiece":
         import sentencepiece
 

@@ -1,0 +1,103 @@
+"""corpus.yml: what is accepted, what is refused and how."""
+
+from pathlib import Path
+
+import pytest
+from corpus.config import load
+
+ROOT = Path(__file__).resolve().parents[1]
+SHIPPED = sorted((ROOT / "examples" / "translation").glob("*/corpus.yml"))
+GOOD = "source_lang: de\ntarget_lang: en\nfiles: {train: t, valid: v, test: x}\n"
+
+
+def write(folder: Path, text: str) -> Path:
+    path = folder / "corpus.yml"
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+@pytest.mark.parametrize("path", SHIPPED, ids=lambda path: path.parent.name)
+def test_shipped_corpora_load_and_their_folder_names_the_languages(path):
+    corpus = load(path)
+    name, _, pair = path.parent.name.partition(".")
+    assert (corpus.name, f"{corpus.source_lang}-{corpus.target_lang}") == (name, pair)
+    assert corpus.test_sets
+    listed = {file for download in corpus.downloads for file in download.files}
+    for part in (part for parts in corpus.files.values() for part in parts):
+        for lang in corpus.languages:
+            name = part.archive or part.path.replace("{lang}", lang) + ".gz"
+            assert name in listed
+
+
+def test_all_shipped_corpora_are_tested():
+    assert len(SHIPPED) == 7
+
+
+def test_test_sets_keep_their_order():
+    corpus = load(ROOT / "examples/translation/multi30k.en-fr/corpus.yml")
+    assert corpus.test_sets == ["test_2016_flickr", "test_2017_flickr", "test_2017_mscoco"]
+    assert corpus.subword_size == 6000
+
+
+def test_a_short_file_is_enough_and_takes_its_name_from_its_folder(tmp_path):
+    corpus = load(write(tmp_path, GOOD))
+    assert corpus.name == tmp_path.name
+    assert corpus.splits == ["train", "valid", "test"]
+    assert corpus.files["train"][0].path == "t.{lang}"
+
+
+def test_a_base_is_added_to_and_files_are_replaced(tmp_path):
+    (tmp_path / "sub").mkdir()
+    write(tmp_path, GOOD + "tokenize: {lowercase: true, escape: true}\nseed: 3\n")
+    delta = "base: ../corpus.yml\ntokenize: {escape: false}\nfiles: {train: a, valid: b, t2: c}\n"
+    corpus = load(write(tmp_path / "sub", delta), source_lang="fr", target_lang=None)
+    assert (corpus.tokenize.lowercase, corpus.tokenize.escape, corpus.seed) == (True, False, 3)
+    assert corpus.languages == ("fr", "en")
+    assert corpus.test_sets == ["t2"]
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ("subwrod: bpe", "unknown key 'subwrod': choose from name, source_lang"),
+        ("subword: unigram", "subword is 'unigram': choose from bpe, sentencepiece"),
+        ("subword_size: 0", "subword_size is 0"),
+        ("subword_size: many", "subword_size is 'many'"),
+        ("reader: gzip", "reader is 'gzip': choose from plain, cldr"),
+        ("dictionary: both", "dictionary is 'both': choose from joint, separate"),
+        ("target_lang: no", "target_lang is False: expected a language code"),
+        ("target_lang: de", "source_lang and target_lang are both 'de'"),
+        ("clean: {ratio: 0.5}", "clean: ratio is 0.5"),
+        ("clean: {longest: 5}", "clean: unknown key 'longest': choose from min, max"),
+        ("clean: 5", "clean is 5"),
+        ("tokenize: {normalize: [dev]}", "tokenize: normalize is 'dev': choose from train, valid"),
+        ("tokenize: {normalize: train}", "tokenize: normalize is 'train': choose true, false or"),
+        ("tokenize: {tokenizer: spacy}", "tokenizer is 'spacy': choose from moses, none"),
+        ("hold_out: 23", "both hold_out and files: valid"),
+        ("hold_out: 1", "hold_out is 1"),
+        ("files: {train: t, test: x}", "files has no 'valid'"),
+        ("files: {train: t, valid: v}", "files has no test set"),
+        ("files: {train: t, valid: v, a/b: x}", "files: 'a/b' cannot name a file"),
+        ("files: {train: {path: t}, valid: v, test: x}", "does not hold {lang}"),
+        ("files: {train: {archive: t}, valid: v, test: x}", "files: train: lacks one of"),
+        ("base: corpus.yml", "its base leads back to it"),
+        ("base: other.yml", "other.yml"),
+    ],
+)
+def test_what_is_wrong_is_named_with_its_value_and_choices_in_one_line(tmp_path, change, message):
+    key = change.split(":")[0]
+    kept = "".join(f"{line}\n" for line in GOOD.splitlines() if not line.startswith(key + ":"))
+    path = write(tmp_path, kept + change + "\n")
+    with pytest.raises((ValueError, OSError)) as error:
+        load(path)
+    assert message in str(error.value)
+    assert str(tmp_path) in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize("text", ["- a\n- b\n", "a: [1\nb: 2\n", "", "\x00"])
+def test_what_is_no_mapping_is_refused_in_one_line(tmp_path, text):
+    path = write(tmp_path, text)
+    with pytest.raises(ValueError, match=str(path)) as error:
+        load(path)
+    assert "\n" not in str(error.value)

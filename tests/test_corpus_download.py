@@ -1,0 +1,137 @@
+"""Downloads from a real server on this machine: resuming, mirrors, checksums, being offline."""
+
+import hashlib
+import http.server
+import random
+import re
+import socket
+import threading
+from pathlib import Path
+
+import pytest
+from corpus import download
+from corpus.download import fetch
+
+DATA = random.Random(5).randbytes(300_000)
+SHA256 = hashlib.sha256(DATA).hexdigest()
+MD5 = hashlib.md5(DATA).hexdigest()
+
+
+class Handler(http.server.BaseHTTPRequestHandler):
+    """/good/ serves DATA with ranges, /plain/ without; /bad/ other data; /cut/ breaks off."""
+
+    protocol_version = "HTTP/1.0"
+
+    def do_GET(self):
+        kind = self.path.split("/")[1]
+        asked = re.fullmatch(r"bytes=(\d+)-", self.headers.get("Range", ""))
+        first = int(asked[1]) if asked and kind != "plain" else 0
+        self.server.asked.append((kind, first))
+        if kind == "missing":
+            return self.send_error(404)
+        if first >= len(DATA):
+            return self.send_error(416)
+        data = DATA[::-1] if kind == "bad" else DATA
+        self.send_response(206 if first else 200)
+        self.send_header("Content-Length", str(len(data) - first))
+        if first:
+            self.send_header("Content-Range", f"bytes {first}-{len(data) - 1}/{len(data)}")
+        self.end_headers()
+        self.wfile.write(data[first : first + 100_000] if kind == "cut" else data[first:])
+
+    def log_message(self, *_):
+        pass
+
+
+@pytest.fixture
+def server():
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        server.asked = []
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        server.url = f"http://127.0.0.1:{server.server_port}"
+        yield server
+        server.shutdown()
+        thread.join()
+
+
+def names(folder: Path) -> set[str]:
+    return {path.name for path in folder.iterdir()} - {".lock"}
+
+
+@pytest.mark.parametrize("checksum", [SHA256, MD5, None])
+def test_a_file_arrives_whole_and_is_fetched_once(tmp_path, server, checksum):
+    for _ in range(2):
+        path = fetch("f.tgz", [server.url + "/good/{file}"], checksum, tmp_path / "new")
+        assert path.read_bytes() == DATA
+    assert server.asked == [("good", 0)]
+    assert names(tmp_path / "new") == {"f.tgz"}
+
+
+def test_a_begun_download_goes_on_where_it_stopped(tmp_path, server):
+    (tmp_path / "f.part").write_bytes(DATA[:12345])
+    assert fetch("f", [server.url + "/good/{file}"], SHA256, tmp_path).read_bytes() == DATA
+    assert server.asked == [("good", 12345)]
+
+
+def test_connections_that_break_are_resumed(tmp_path, server):
+    assert fetch("f", [server.url + "/cut/{file}"], SHA256, tmp_path).read_bytes() == DATA
+    assert [first for _, first in server.asked] == [0, 100_000, 200_000]
+
+
+def test_a_server_without_ranges_starts_anew(tmp_path, server):
+    (tmp_path / "f.part").write_bytes(DATA[:12345])
+    assert fetch("f", [server.url + "/plain/{file}"], SHA256, tmp_path).read_bytes() == DATA
+
+
+def test_a_part_of_something_else_is_thrown_away(tmp_path, server):
+    (tmp_path / "f.part").write_bytes(b"x" * 1000)
+    assert fetch("f", [server.url + "/good/{file}"], SHA256, tmp_path).read_bytes() == DATA
+    assert server.asked == [("good", 1000), ("good", 0)]
+
+
+@pytest.mark.parametrize("size", [len(DATA), len(DATA) + 5])
+def test_a_part_that_is_too_long_is_thrown_away(tmp_path, server, size):
+    (tmp_path / "f.part").write_bytes((DATA + b"12345")[:size])
+    assert fetch("f", [server.url + "/good/{file}"], SHA256, tmp_path).read_bytes() == DATA
+
+
+@pytest.mark.parametrize("first", ["missing", "bad"])
+def test_mirrors_are_tried_in_turn(tmp_path, server, first):
+    urls = [f"{server.url}/{kind}/{{file}}" for kind in (first, "good")]
+    assert fetch("f", urls, SHA256, tmp_path).read_bytes() == DATA
+    assert server.asked[0][0] == first and server.asked[-1] == ("good", 0)
+
+
+def test_a_kept_file_with_the_wrong_checksum_is_fetched_again(tmp_path, server):
+    (tmp_path / "f").write_bytes(b"old")
+    assert fetch("f", [server.url + "/good/{file}"], SHA256, tmp_path).read_bytes() == DATA
+
+
+def test_a_wrong_checksum_everywhere_is_one_line_and_leaves_nothing(tmp_path, server):
+    with pytest.raises(ValueError) as error:
+        fetch("f", [server.url + "/bad/{file}"], SHA256, tmp_path)
+    assert re.search(f"could not download f: .*/bad/f: wrong checksum.*{SHA256}", str(error.value))
+    assert "\n" not in str(error.value)
+    assert names(tmp_path) == set()
+
+
+def test_being_offline_is_one_line_that_names_the_way_out(tmp_path):
+    with socket.socket() as unused:  # bound but not listening: connections are refused
+        unused.bind(("127.0.0.1", 0))
+        url = f"http://127.0.0.1:{unused.getsockname()[1]}/{{file}}"
+        with pytest.raises(ValueError) as error:
+            fetch("f.tgz", [url, "http://name.invalid/{file}"], None, tmp_path)
+    message = str(error.value)
+    assert "could not download f.tgz" in message and "--raw" in message
+    assert "http://name.invalid/f.tgz" in message and "\n" not in message
+    assert names(tmp_path) == set()
+
+
+def test_silence_ends_in_an_error(tmp_path, monkeypatch):
+    monkeypatch.setattr(download, "TIMEOUT", 0.1)
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        url = f"http://127.0.0.1:{silent.getsockname()[1]}/{{file}}"
+        with pytest.raises(ValueError, match="could not download f"):
+            fetch("f", [url], None, tmp_path)
+    assert names(tmp_path) == set()
