@@ -10,7 +10,7 @@ from corpus.inputs import Source
 from corpus.readers import read_lines, read_pairs, read_segments, read_tags
 from corpus.text import Tokenizer, clean_line, trainable
 from fairseq.data.data_utils import post_process
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from sacremoses import MosesPunctNormalizer, MosesTokenizer
 
@@ -75,13 +75,15 @@ def test_control_characters_and_separators_become_spaces_and_nothing_else_change
 
 
 @settings(max_examples=60, deadline=None)
+@example([["a@@", "b"], ["▁", "a▁b"]])
 @given(st.lists(st.lists(WORDS, min_size=1, max_size=6), min_size=1, max_size=5))
 @pytest.mark.parametrize("kind", ["bpe", "sentencepiece"])
 def test_words_come_back_from_subwords_whatever_marks_the_text_holds(tmp_path_factory, kind, text):
     tokenize = Tokenizer("en", Tokenization(tokenizer="none"), "train", kind)
     lines = [tokenize(" ".join(words)) for words in text]
     folder = tmp_path_factory.mktemp("subwords")
-    (folder / "text").write_text("".join(f"{line} ab aab bab @ab\n" for line in lines))
+    # Frequent enough that even marks are merged into the words beside them.
+    (folder / "text").write_text("".join(f"{line} ab aab bab @ab\n" for line in lines * 9))
     subwords.learn(kind, [folder / "text"], 30, 1, 1, folder / "codes")
     name = {"bpe": "subword_nmt", "sentencepiece": "sentencepiece"}[kind]
     for line, pieces in zip(lines, subwords.apply(kind, folder / "codes", lines), strict=True):
@@ -107,6 +109,7 @@ def test_limits_in_subwords_leave_words_alone_but_never_empty_sides():
     assert not trainable("", "a", cleaning, "words")
 
 
+@example(["a\rb", "c\u2028d\u2029e\x0bf\x0cg\x1ch\x85i", "j\r", "", "\0"])
 @given(st.lists(st.text(st.characters(codec="utf-8", exclude_characters="\n\ufeff"))))
 def test_lines_end_at_line_feeds_only(tmp_path_factory, lines):
     path = tmp_path_factory.mktemp("lines") / "text"
