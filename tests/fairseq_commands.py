@@ -17,7 +17,10 @@ import tempfile
 import time
 from pathlib import Path
 
-import fairseq.tasks  # noqa: F401  (so that the forks need not)
+# So that the forks need not import them.
+import fairseq.tasks  # noqa: F401
+import sacrebleu  # noqa: F401
+import torch._dynamo  # noqa: F401
 
 import ea_fairseq
 

@@ -9,8 +9,9 @@ from __future__ import annotations
 from .. import errors
 from . import (
     atomic_saving,
+    batching,
     checkpoint_fit,
-    complete_batches,
+    clean_stop,
     empty_sources,
     literal_settings,
     safe_loading,
@@ -30,7 +31,8 @@ def install() -> None:
         literal_settings,
         checkpoint_fit,
         atomic_saving,
-        complete_batches,
+        clean_stop,
+        batching,
         empty_sources,
     ):
         module.install()

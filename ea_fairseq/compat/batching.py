@@ -1,10 +1,14 @@
-"""Every sentence of a data set is in one of its batches.
+"""Every sentence of a data set is in one of its batches, and they are the same after a restart.
 
 Replaced in fairseq:
 - ``data_utils.batch_by_size``: with ``--required-batch-size-multiple`` above 1 (8 is the default)
   fairseq's main branch drops the last batch if its size is no multiple of it, so training never
   sees and ``fairseq-generate`` never translates those sentences; for an empty data set it fails.
   Up to fairseq 0.12.2 such a batch was kept, and here it is again.
+- ``FairseqTask.get_batch_iterator``: fairseq's main branch groups sentences by a random order that
+  depends on the epoch in which the process started. A training resumed in epoch 2 or later thus
+  saw other batches than one that was never stopped, and ended with other weights. Here batches
+  that are kept for all epochs are always those of a start in epoch 1.
 - ``FairseqTask.filter_indices_by_size``: a sentence that is too long ends the command with one
   line instead of a traceback. With ``--skip-invalid-size-inputs-valid-test`` it is left out, as
   that option says.
@@ -13,6 +17,7 @@ Replaced in fairseq:
 from __future__ import annotations
 
 import functools
+import inspect
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -40,6 +45,31 @@ def _keep_the_last_batch(original: Callable[..., Any]) -> Callable[..., Any]:
     return batch_by_size
 
 
+def _same_batches_after_restart(original: Callable[..., Any]) -> Callable[..., Any]:
+    signature = inspect.signature(original)
+
+    @functools.wraps(original)
+    def get_batch_iterator(self: FairseqTask, *args: Any, **kwargs: Any) -> Any:
+        call = signature.bind(self, *args, **kwargs)
+        call.apply_defaults()
+        dataset, epoch = call.arguments["dataset"], call.arguments["epoch"]
+        kept = (
+            not call.arguments["disable_iterator_cache"]
+            and not call.arguments["update_epoch_batch_itr"]
+            and not getattr(self.cfg, "rebuild_batches", False)
+            and self.can_reuse_epoch_itr(dataset)
+        )
+        if not kept or epoch == 1 or dataset in self.dataset_to_epoch_iter:
+            return original(*call.args, **call.kwargs)
+        call.arguments["epoch"] = 1
+        iterator = original(*call.args, **call.kwargs)
+        iterator.epoch = epoch
+        dataset.set_epoch(epoch)
+        return iterator
+
+    return get_batch_iterator
+
+
 def _too_long_in_one_line(original: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(original)
     def filter_indices_by_size(self: FairseqTask, *args: Any, **kwargs: Any) -> Any:
@@ -56,4 +86,5 @@ def _too_long_in_one_line(original: Callable[..., Any]) -> Callable[..., Any]:
 def install() -> None:
     """Make fairseq batch this way."""
     data_utils.batch_by_size = _keep_the_last_batch(data_utils.batch_by_size)
+    FairseqTask.get_batch_iterator = _same_batches_after_restart(FairseqTask.get_batch_iterator)
     FairseqTask.filter_indices_by_size = _too_long_in_one_line(FairseqTask.filter_indices_by_size)

@@ -1,0 +1,107 @@
+"""Stopping a training so that it can go on: by Ctrl-C, by SIGTERM, and when the numbers blow up.
+
+fairseq dies of either signal on the spot and loses what it did since the last checkpoint.
+
+Replaced in fairseq:
+- ``Trainer.get_train_iterator``: remembers the iterator, which a checkpoint contains, and from then
+  on listens for the two signals. A program that handles them itself is left alone.
+- ``Trainer.train_step``: after the update during which a signal came, saves ``checkpoint_last.pt``
+  without validating and ends with the signal's exit status (130 or 143). All processes of a job
+  stop after the same update. Also ends in one line where fairseq raises FloatingPointError, before
+  the weights are touched, because a gradient is NaN or infinite.
+"""
+
+from __future__ import annotations
+
+import functools
+import logging
+import signal
+import threading
+from collections.abc import Callable
+from types import FrameType
+from typing import Any
+
+import torch
+from fairseq import checkpoint_utils
+from fairseq.distributed import utils as distributed_utils
+from fairseq.trainer import Trainer
+
+from ..errors import UserError
+
+logger = logging.getLogger(__name__)
+
+_DEFAULTS = {signal.SIGINT: signal.default_int_handler, signal.SIGTERM: signal.SIG_DFL}
+
+_received = 0  # the number of the signal that came, if any
+
+
+def _listen() -> None:
+    """Note the signals where nobody else handles or ignores them."""
+    if threading.current_thread() is not threading.main_thread():
+        return
+    for number, default in _DEFAULTS.items():
+        if signal.getsignal(number) is default:
+            signal.signal(number, _note)
+
+
+def _note(number: int, frame: FrameType | None) -> None:
+    global _received
+    _received = number
+    signal.signal(number, _DEFAULTS[signal.Signals(number)])  # a second one ends it at once
+
+
+def _signal_anywhere(trainer: Trainer) -> int:
+    """The signal that this process, or another one of the job, has received; 0 if none."""
+    if trainer.data_parallel_world_size == 1:
+        return _received
+    number = torch.tensor([_received], device=trainer.device)
+    group = trainer.data_parallel_process_group
+    distributed_utils.all_reduce(number, group=group, op="max")
+    return int(number)
+
+
+def _remember_iterator(original: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(original)
+    def get_train_iterator(self: Trainer, *args: Any, **kwargs: Any) -> Any:
+        self._ea_iterator = original(self, *args, **kwargs)
+        _listen()
+        return self._ea_iterator
+
+    return get_train_iterator
+
+
+def _floating_point_error(error: BaseException | None) -> FloatingPointError | None:
+    """The error itself, or the one that fairseq was looking into when its search failed."""
+    while error is not None and not isinstance(error, FloatingPointError):
+        error = error.__context__
+    return error
+
+
+def _stop_after_update(original: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(original)
+    def train_step(self: Trainer, *args: Any, **kwargs: Any) -> Any:
+        try:
+            output = original(self, *args, **kwargs)
+        except Exception as error:
+            cause = _floating_point_error(error)
+            if cause is None or isinstance(error, UserError):
+                raise
+            raise UserError(
+                f"training stopped after update {self.get_num_updates()}: {cause}; lower --lr,"
+                " raise --warmup-updates or set --clip-norm, and continue from the last checkpoint"
+            ) from error
+        number = _signal_anywhere(self)
+        # At the end of an epoch fairseq itself validates and saves; the next update is the last.
+        if number and not self._ea_iterator.end_of_epoch():
+            logger.info(f"stopping after update {self.get_num_updates()}: signal {number}")
+            checkpoint_utils.save_checkpoint(self.cfg.checkpoint, self, self._ea_iterator, None)
+            raise SystemExit(128 + number)
+        return output
+
+    return train_step
+
+
+def install() -> None:
+    """Make fairseq's training stop this way."""
+    Trainer.get_train_iterator = _remember_iterator(Trainer.get_train_iterator)
+    Trainer.train_step = _stop_after_update(Trainer.train_step)

@@ -1,0 +1,221 @@
+"""A killed, full, diverging or interrupted training never costs a checkpoint or a wrong number."""
+
+import os
+import random
+import resource
+import signal
+import time
+
+import pytest
+import torch
+from fairseq import checkpoint_utils
+from fairseq.file_io import PathManager
+from fairseq_commands import Command, corpus, run, training
+
+from ea_fairseq.compat.atomic_saving import atomic_file, save_checkpoint_file
+from ea_fairseq.compat.safe_loading import read_checkpoint
+from ea_fairseq.errors import UserError
+
+# 7 epochs of about 12 updates, with a checkpoint after every third.
+LONG = ["--max-epoch", "7", "--save-interval-updates", "3", "--keep-interval-updates", "2"]
+LONG += ["--keep-last-epochs", "2"]
+STARTED = "Start iterating over samples"
+
+
+def weights(folder, name="checkpoint_last.pt"):
+    """What a training continues from: weights, optimizer and number of updates."""
+    state = read_checkpoint(str(folder / name))
+    tensors = dict(state["model"])
+    for number, values in state["last_optimizer_state"]["state"].items():
+        for key, value in values.items():
+            tensors[f"{number}.{key}"] = torch.as_tensor(value)
+    return tensors, state["optimizer_history"][-1]["num_updates"]
+
+
+def assert_same(folder, other):
+    (found, updates), (expected, all_updates) = weights(folder), weights(other)
+    assert updates == all_updates > 50
+    assert found.keys() == expected.keys() and len(found) > 50
+    for name in found:
+        assert torch.equal(found[name], expected[name]), name
+
+
+def assert_whole(folder):
+    """Every file that goes by the name of a checkpoint is one."""
+    for path in folder.glob("*.pt"):
+        read_checkpoint(str(path))
+
+
+@pytest.fixture(scope="module")
+def uninterrupted(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("uninterrupted")
+    done = run("train", *training(corpus(), folder, *LONG))
+    assert done.status == 0, done.errors()
+    return folder
+
+
+def wait_for(command, text):
+    deadline = time.monotonic() + 60
+    while text not in command.output():
+        assert time.monotonic() < deadline and "Traceback" not in command.errors()
+        time.sleep(0.002)
+
+
+def test_killed_again_and_again_it_ends_with_the_same_weights(tmp_path, uninterrupted):
+    generator = random.Random(0)
+    kills = 0
+    while kills < 5:
+        command = Command("train", training(corpus(), tmp_path, *LONG))
+        wait_for(command, STARTED)
+        time.sleep(generator.uniform(0, 0.4))
+        os.kill(command.pid, signal.SIGKILL)
+        assert command.wait().status == -signal.SIGKILL, "it had ended before"
+        assert_whole(tmp_path)
+        kills += 1
+    done = run("train", *training(corpus(), tmp_path, *LONG))
+    assert done.status == 0, done.errors()
+    assert_same(tmp_path, uninterrupted)
+    assert not list(tmp_path.glob("*.tmp"))
+
+
+def die_at(function, call):
+    """Kill this process at a call of a function of `os`, counted from 1."""
+
+    def install():
+        original = getattr(os, function)
+        calls = iter(range(1, 1000))
+
+        def replacement(*args, **kwargs):
+            if next(calls) == call:
+                os.kill(os.getpid(), signal.SIGKILL)
+            return original(*args, **kwargs)
+
+        setattr(os, function, replacement)
+
+    return install
+
+
+def die_beyond(size):
+    """Have the system kill this process when it writes a file beyond that many bytes."""
+
+    def install():
+        signal.signal(signal.SIGXFSZ, signal.SIG_DFL)
+        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+        resource.setrlimit(resource.RLIMIT_FSIZE, (size, size))
+
+    return install
+
+
+@pytest.mark.parametrize(
+    "death",
+    # fsync is called for each file and for its folder, replace for each file.
+    [die_beyond(50_000), *(die_at("fsync", n) for n in (7, 8, 9)), die_at("replace", 5)],
+)
+def test_killed_while_saving_it_goes_on(tmp_path, uninterrupted, death):
+    arguments = training(corpus(), tmp_path, *LONG)
+    done = run("train", *training(corpus(), tmp_path, *LONG, "--max-update", "3"))
+    assert done.status == 0, done.errors()
+    before = weights(tmp_path)
+    done = run("train", *arguments, before=death)
+    assert done.status in (-signal.SIGKILL, -signal.SIGXFSZ), done.errors()
+    assert_whole(tmp_path)
+    assert weights(tmp_path)[1] >= before[1]
+    done = run("train", *arguments)
+    assert done.status == 0, done.errors()
+    assert_same(tmp_path, uninterrupted)
+    assert not list(tmp_path.glob("*.tmp"))
+
+
+def limit_files(size):
+    def install():
+        resource.setrlimit(resource.RLIMIT_FSIZE, (size, size))
+
+    return install
+
+
+def test_full_disk_is_one_line_and_costs_nothing(tmp_path):
+    arguments = training(corpus(), tmp_path, "--no-epoch-checkpoints")
+    assert run("train", *arguments, "--max-epoch", "1").status == 0
+    before = {path: path.read_bytes() for path in tmp_path.iterdir()}
+    # Python ignores SIGXFSZ, so that writing fails as it does on a full disk.
+    done = run("train", *arguments, "--max-epoch", "2", before=limit_files(50_000))
+    assert done.status == 1
+    assert done.errors().startswith(f"error: cannot write {tmp_path}/checkpoint_")
+    assert "File too large" in done.errors() and done.errors().count("\n") == 1
+    assert {path: path.read_bytes() for path in tmp_path.iterdir()} == before
+    assert run("train", *arguments, "--max-epoch", "2").status == 0
+
+
+def test_fairseqs_own_saving_and_copying_is_whole_or_nothing(tmp_path):
+    """Through fairseq's names; the limit hits only the process that sets it."""
+    state = {"model": {"w": torch.zeros(10_000)}}
+    first, last = str(tmp_path / "checkpoint1.pt"), str(tmp_path / "checkpoint_last.pt")
+    checkpoint_utils.torch_persistent_save({"model": {"w": torch.ones(1)}}, last)
+    checkpoint_utils.torch_persistent_save(state, first, async_write=True)
+    old = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (10_000, old[1]))
+    try:
+        with pytest.raises(UserError, match="cannot write .*checkpoint_last.pt: File too large"):
+            PathManager.copy(first, last, overwrite=True)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, old)
+    assert read_checkpoint(last)["model"]["w"].tolist() == [1.0]
+    assert PathManager.copy(first, last, overwrite=True)
+    assert read_checkpoint(last)["model"]["w"].shape == (10_000,)
+    assert sorted(os.listdir(tmp_path)) == ["checkpoint1.pt", "checkpoint_last.pt"]
+
+
+def test_a_file_has_its_name_when_it_is_complete(tmp_path):
+    path = tmp_path / "a.pt"
+    path.write_bytes(b"old")
+    with atomic_file(str(path)) as file:
+        file.write(b"new")
+        file.flush()
+        assert path.read_bytes() == b"old"
+    assert path.read_bytes() == b"new"
+    with pytest.raises(KeyError), atomic_file(str(path)) as file:
+        file.write(b"newer")
+        raise KeyError
+    assert path.read_bytes() == b"new" and os.listdir(tmp_path) == ["a.pt"]
+
+
+@pytest.mark.parametrize("bad", [float("nan"), float("inf"), -float("inf")])
+def test_weights_that_are_no_numbers_are_never_saved(tmp_path, bad):
+    path = tmp_path / "a.pt"
+    model = {"count": torch.tensor([1]), "good": torch.ones(2), "w": torch.tensor([0.0, bad])}
+    with pytest.raises(UserError, match="a.pt: w has values that are NaN or infinite"):
+        save_checkpoint_file({"model": model}, str(path))
+    assert os.listdir(tmp_path) == []
+
+
+def test_what_could_not_be_loaded_is_not_saved(tmp_path):
+    with pytest.raises(UserError, match="would contain pathlib.*PosixPath"):
+        save_checkpoint_file({"model": {}, "path": tmp_path}, str(tmp_path / "a.pt"))
+    assert os.listdir(tmp_path) == []
+
+
+@pytest.mark.parametrize("rate", ["1e20", "1e39"])
+def test_diverging_training_stops_in_one_line_with_finite_checkpoints(tmp_path, rate):
+    arguments = training(corpus(), tmp_path, "--max-epoch", "2", "--save-interval-updates", "1")
+    done = run("train", *arguments, "--lr", rate)
+    assert done.status == 1
+    last_line = done.errors().splitlines()[-1]
+    assert last_line.startswith("error: ") and "Traceback" not in done.errors()
+    assert "NaN" in last_line or "Nan" in last_line
+    for path in tmp_path.glob("*.pt"):
+        assert all(value.isfinite().all() for value in read_checkpoint(str(path))["model"].values())
+
+
+@pytest.mark.parametrize("number, status", [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_signal_saves_and_stops_and_it_goes_on(tmp_path, uninterrupted, number, status):
+    # No checkpoint but the one that the signal causes.
+    arguments = training(corpus(), tmp_path, "--max-epoch", "7", "--no-epoch-checkpoints")
+    command = Command("train", [*arguments, "--num-workers", "1"])
+    wait_for(command, "num_updates=15")  # in the second epoch
+    os.kill(command.pid, number)
+    assert command.wait().status == status, command.errors()
+    assert command.errors().count("Traceback") == 0
+    updates = weights(tmp_path)[1]
+    assert f"stopping after update {updates}" in command.output()
+    assert run("train", *arguments).status == 0
+    assert_same(tmp_path, uninterrupted)
