@@ -53,7 +53,7 @@ def binarize(
     print(shlex.join(arguments), file=sys.stderr, flush=True)
     status, last = _run(arguments)
     if status:
-        raise RuntimeError(f"fairseq-preprocess failed (exit status {status}): {last}")
+        raise RuntimeError(f"{output}: fairseq-preprocess failed (status {status}): {last}")
     names = {"train": "train", "valid": "valid", **subsets(corpus)}
     for subset, name in names.items():
         for lang in corpus.languages:
