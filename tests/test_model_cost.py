@@ -3,13 +3,9 @@
 import contextlib
 import io
 import json
-import sys
-from pathlib import Path
 
+import model_cost
 import pytest
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "scripts"))
-import model_cost  # noqa: E402
 
 
 def by_hand(embed_dim, ffn_dim, layers, length=30, heads=0, kernel_size=3):

@@ -1,0 +1,223 @@
+"""EA models through fairseq's commands: train, resume, average, translate, score, refuse."""
+
+import functools
+import math
+import re
+from pathlib import Path
+
+import average_checkpoints
+import pytest
+import torch
+from fairseq.checkpoint_utils import load_model_ensemble
+from fairseq_commands import (
+    USER_DIR,
+    console_script,
+    corpus,
+    generation,
+    run,
+    temporary_folder,
+    trained,
+    training,
+)
+
+ROOT = Path(USER_DIR).parent
+SWITCHES = {
+    "lite": [],
+    "off": ["--ea-convolution", "none", "--ea-skip", "none"],
+    "ablation": [
+        *("--ea-kernel-size", "5", "--ea-convolution", "decoder,encoder-decoder"),
+        *("--ea-skip", "encoder,decoder,encoder-decoder", "--ea-alpha", "0.25", "--ea-beta", "0.5"),
+    ],
+}
+
+
+def ea_training(save_dir, *more):
+    return training(corpus(), save_dir, "--arch", "ea_transformer_lite", *more)
+
+
+@functools.cache
+def ea_trained(switches):
+    """A folder with the checkpoints of three epochs of an EA model."""
+    folder = temporary_folder()
+    done = run("train", *ea_training(folder, "--max-epoch", "3", *SWITCHES[switches]))
+    assert done.status == 0, done.errors()
+    return folder
+
+
+def weights(path):
+    return torch.load(path, weights_only=True)["model"]
+
+
+def equal(one, other):
+    return one.keys() == other.keys() and all(torch.equal(one[name], other[name]) for name in one)
+
+
+def lines(output, letter):
+    """{sentence: fields} of fairseq's output lines of that letter, best hypothesis alone."""
+    found = {}
+    for number, rest in re.findall(rf"^{letter}-(\d+)\t(.*)$", output, re.M):
+        found.setdefault(int(number), rest.split("\t"))
+    return found
+
+
+@pytest.mark.parametrize("switches", SWITCHES)
+def test_train_resume_average_generate_and_score(switches, tmp_path):
+    whole = ea_trained(switches)
+    for epochs in ("1", "3"):  # stopped after the first epoch, then continued
+        done = run("train", *ea_training(tmp_path, "--max-epoch", epochs, *SWITCHES[switches]))
+        assert done.status == 0, done.errors()
+    resumed = weights(tmp_path / "checkpoint_last.pt")
+    assert equal(resumed, weights(whole / "checkpoint_last.pt"))  # to the bit, dropout included
+
+    average = tmp_path / "average.pt"
+    arguments = ["--inputs", str(whole), "--num-epoch-checkpoints", "3", "--output", str(average)]
+    average_checkpoints.main(arguments)
+    assert not equal(weights(average), resumed)
+    # No --ea option: the checkpoint knows.
+    done = run("generate", *generation(corpus(), average, "--beam", "5"))
+    assert done.status == 0, done.errors()
+    assert sorted(lines(done.output(), "H")) == list(range(11))
+    assert "BLEU4 = " in done.output()
+    validation = ["--user-dir", USER_DIR, "--max-tokens", "99"]
+    done = run("validate", corpus(), "--task", "translation", "--path", average, *validation)
+    assert done.status == 0, done.errors()
+    assert re.search(r"valid on 'valid' subset \| loss [\d.]+", done.output() + done.errors())
+
+
+def test_settings_come_back_from_the_checkpoint():
+    (model,), _ = load_model_ensemble([str(ea_trained("ablation") / "checkpoint_last.pt")])
+    encoder = model.encoder.layers[0].self_attn.transform
+    decoder = model.decoder.layers[0].encoder_attn.transform
+    assert encoder.convolution is None and decoder.convolution.weight.shape[-1] == 5
+    assert decoder.uses_carry and (decoder.alpha, decoder.beta) == (0.25, 0.5)
+
+
+def translate(*more, paths=None):
+    path = paths or str(ea_trained("ablation") / "checkpoint_last.pt")
+    done = run("generate", *generation(corpus(), path, *more))
+    assert done.status == 0, done.errors()
+    return done.output()
+
+
+def test_an_ensemble_averages_the_probabilities_of_its_models():
+    paths = ":".join(str(ea_trained(s) / "checkpoint_last.pt") for s in ("lite", "ablation"))
+    output = translate("--score-reference", paths=paths)
+    members = [translate("--score-reference", paths=path) for path in paths.split(":")]
+    for number, (scores,) in lines(output, "P").items():
+        parts = [[2 ** float(x) for x in lines(m, "P")[number][0].split()] for m in members]
+        for score, *probs in zip(map(float, scores.split()), *parts, strict=True):
+            assert 2**score == pytest.approx(sum(probs) / 2, abs=1e-3)
+    assert sorted(lines(translate(paths=paths), "H")) == list(range(11))
+
+
+def test_prefixes_are_kept():
+    output = translate("--prefix-size", "2")
+    targets, hypotheses = lines(output, "T"), lines(output, "H")
+    for number in range(11):
+        assert hypotheses[number][1].split()[:2] == targets[number][0].split()[:2]
+
+
+def test_alignments_point_into_the_source():
+    output = translate("--print-alignment")
+    sources, alignments = lines(output, "S"), lines(output, "A")
+    assert len(alignments) == 11
+    for number, (pairs,) in alignments.items():
+        length = len(sources[number][0].split())
+        assert all(0 <= int(pair.split("-")[0]) <= length for pair in pairs.split())
+
+
+def test_scores_of_references_are_those_of_a_full_pass():
+    output = translate("--score-reference")
+    (model,), _ = load_model_ensemble([str(ea_trained("ablation") / "checkpoint_last.pt")])
+    source_words, target_words = model.encoder.dictionary, model.decoder.dictionary
+    for number, (scores,) in lines(output, "P").items():
+        source = source_words.encode_line(lines(output, "S")[number][0], add_if_not_exist=False)
+        target = target_words.encode_line(lines(output, "T")[number][0], add_if_not_exist=False)
+        prefix = torch.cat([target[-1:], target[:-1]]).long()
+        with torch.no_grad():
+            expected, _ = model.eval()(source[None].long(), None, prefix[None])
+        expected = expected[0].log_softmax(-1).gather(1, target[:, None].long())[:, 0]
+        expected = expected / math.log(2)  # fairseq prints them in base 2
+        assert list(map(float, scores.split())) == pytest.approx(expected.tolist(), abs=2e-4)
+
+
+@pytest.mark.parametrize(
+    "search",
+    [
+        ["--sampling", "--sampling-topk", "5", "--nbest", "3"],
+        ["--sampling", "--sampling-topp", "0.8", "--nbest", "3"],
+        ["--no-repeat-ngram-size", "2", "--unkpen", "1", "--lenpen", "0.6", "--min-len", "3"],
+        ["--max-tokens", "40", "--nbest", "3"],
+    ],
+    ids=lambda search: search[0],
+)
+def test_every_search_translates_every_sentence(search):
+    assert sorted(lines(translate(*search), "H")) == list(range(11))
+
+
+def test_a_plain_transformer_continues_as_an_ea_model(tmp_path):
+    plain = trained() / "checkpoint_last.pt"
+    ways = {
+        "finetune": ["--finetune-from-model", plain],
+        "restore": [
+            *("--restore-file", plain, "--reset-optimizer", "--reset-lr-scheduler"),
+            *("--reset-dataloader", "--reset-meters"),
+        ],
+    }
+    for name, way in ways.items():
+        done = run("train", *ea_training(tmp_path / name, "--max-epoch", "1", "--lr", "1e-9", *way))
+        assert done.status == 0, done.errors()
+        assert "start fresh" in done.errors() + done.output()
+        before, after = weights(plain), weights(tmp_path / name / "checkpoint_last.pt")
+        for key, value in before.items():
+            torch.testing.assert_close(after[key], value, atol=1e-5, rtol=0)
+        assert any(".transform.convolution." in key for key in after)
+
+
+@pytest.mark.parametrize(
+    "options,named",
+    [
+        (["--ea-kernel-size", "4"], "argument --ea-kernel-size: .*1, 3, 5, 7, 9, not '4'"),
+        (["--ea-alpha", "2"], r"argument --ea-alpha: .*\[0, 1\], not '2'"),
+        (["--ea-beta", "much"], r"argument --ea-beta: .*\[0, 1\], not 'much'"),
+        (["--ea-skip", "all"], "argument --ea-skip: .*encoder,decoder,encoder-decoder, not 'all'"),
+        (["--cross-self-attention"], "--cross-self-attention cannot be combined"),
+        (["--encoder-attention-heads", "3"], "--encoder-attention-heads must divide .*not 3"),
+        (["--source-lang", "fr"], "fr"),
+        (["--restore-file", "/nowhere/checkpoint.pt"], "/nowhere/checkpoint.pt"),
+    ],
+    ids=lambda value: value[0] if isinstance(value, list) else "",
+)
+def test_bad_input_to_training_ends_in_one_line_that_names_it(options, named, tmp_path):
+    done = run("train", *ea_training(tmp_path, "--max-epoch", "1", *options))
+    assert done.status != 0
+    assert "Traceback" not in done.errors()
+    assert re.search(named, done.errors().strip().splitlines()[-1])
+    assert not list(tmp_path.glob("*.pt"))
+
+
+@pytest.mark.parametrize(
+    "options,named",
+    [
+        (["--ea-kernel-size", "3"], r"ea_kernel_size|convolution\.weight.*5, 5.*3, 3"),
+        (["--encoder-ffn-embed-dim", "24"], "fc1"),
+        (["--ea-convolution", "encoder"], "convolution"),
+    ],
+    ids=lambda value: value[0] if isinstance(value, list) else "",
+)
+def test_a_checkpoint_that_does_not_fit_is_refused_in_one_line(options, named, tmp_path):
+    checkpoint = ea_trained("ablation") / "checkpoint_last.pt"
+    arguments = [*SWITCHES["ablation"], *options, "--restore-file", checkpoint]
+    done = run("train", *ea_training(tmp_path, "--max-epoch", "9", *arguments))
+    assert done.status != 0 and "Traceback" not in done.errors()
+    last = done.errors().strip().splitlines()[-1]
+    assert str(checkpoint) in last and re.search(named, last)
+
+
+@pytest.mark.parametrize("user_dir,folder", [("ea_fairseq", ROOT), (USER_DIR, "/")])
+def test_the_user_dir_works_from_the_root_and_from_anywhere(user_dir, folder):
+    arguments = generation(corpus(), ea_trained("lite") / "checkpoint_last.pt")
+    arguments[arguments.index(USER_DIR)] = user_dir
+    done = console_script("generate", *arguments, cwd=folder)
+    assert done.returncode == 0, done.stderr
+    assert "BLEU4 = " in done.stdout
