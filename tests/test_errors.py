@@ -1,0 +1,96 @@
+"""Bad input ends in one line; everything else keeps its traceback."""
+
+import shutil
+import sys
+from pathlib import Path
+
+import pytest
+from fairseq_commands import console_script, corpus, generation, run, trained, training
+
+from ea_fairseq import errors
+
+ROOT = Path(__file__).parent.parent
+
+
+def raised(statement, program="fairseq-train", traceback="0", prepare="pass"):
+    """What a program of that name prints when it ends by the statement."""
+
+    def end():
+        sys.excepthook = sys.__excepthook__
+        names = {"sys": sys, "UserError": errors.UserError}
+        exec(prepare, names)
+        errors.install()
+        errors.install()
+        sys.argv[0] = program
+        exec(statement, names)
+
+    done = run("train", before=end, env={"EA_FAIRSEQ_TRACEBACK": traceback})
+    assert done.status == 1
+    return done.errors().splitlines()
+
+
+@pytest.mark.parametrize(
+    "program", ["/bin/fairseq-generate", "/x/fairseq_cli/train.py", str(ROOT / "scripts" / "a.py")]
+)
+def test_bad_input_is_one_line_in_commands(program):
+    assert raised("raise UserError('--x 3:\\n choose 4')", program)[-1] == "error: --x 3: choose 4"
+    lines = raised("open('/no/such/file')", program)
+    assert lines[-1] == "error: No such file or directory: /no/such/file"
+    assert not any("Traceback" in line for line in lines)
+
+
+def test_traceback_stays_for_other_errors_and_programs_and_on_demand():
+    for lines in (
+        raised("raise ValueError('a bug')"),
+        raised("raise UserError('x')", program="/home/me/experiment.py"),
+        raised("raise UserError('x')", traceback="1"),
+    ):
+        assert "Traceback (most recent call last):" in lines and "error: x" not in lines
+
+
+def test_an_earlier_hook_still_gets_the_other_errors():
+    prepare = "sys.excepthook = lambda *error: print('earlier', error[1], file=sys.stderr)"
+    assert raised("raise KeyError('k')", prepare=prepare)[-1] == "earlier 'k'"
+    assert raised("raise UserError('u')", prepare=prepare)[-1] == "error: u"
+
+
+def test_workers_hand_over_the_line():
+    """As fairseq starts one process for each GPU."""
+    prepare = "class ProcessRaisedException(Exception): pass"
+    text = "\\n\\n-- Process 1 terminated:\\nTraceback\\nea_fairseq.errors.UserError: --x 3\\n"
+    statement = f"raise ProcessRaisedException('{text}')"
+    assert raised(statement, prepare=prepare)[-1] == "error: --x 3"
+    statement = "raise ProcessRaisedException('Traceback\\nValueError: a bug')"
+    assert "ValueError: a bug" in raised(statement, prepare=prepare)[-1]
+
+
+@pytest.mark.parametrize("name", ["train", "generate"])
+def test_missing_data_is_named(name, tmp_path):
+    checkpoint = trained() / "checkpoint_last.pt"
+
+    def refusal(data, *more):
+        if name == "train":
+            done = run(name, *training(data, tmp_path / "out", "--max-epoch", "1", *more))
+        else:
+            done = run(name, *generation(data, checkpoint, *more))
+        assert done.status == 1
+        assert done.errors().startswith("error: ") and done.errors().count("\n") == 1
+        return done.errors()
+
+    missing = tmp_path / "missing"
+    assert str(missing) in refusal(missing)
+    data = tmp_path / "bin"
+    shutil.copytree(corpus(), data)
+    (data / "dict.en.txt").unlink()
+    assert str(data / "dict.en.txt") in refusal(data, "--source-lang", "de", "--target-lang", "en")
+    shutil.copy(corpus() / "dict.en.txt", data)
+    for file in data.glob("*.idx"):
+        file.unlink()
+    assert "Dataset not found" in refusal(data) and str(data) in refusal(data)
+
+
+def test_installed_command_ends_in_one_line(tmp_path):
+    done = console_script("generate", *generation(corpus(), tmp_path / "none.pt"))
+    assert done.returncode == 1 and "Traceback" not in done.stderr
+    last = done.stderr.splitlines()[-1]
+    assert last.startswith("error: ") and str(tmp_path / "none.pt") in last
