@@ -1,0 +1,126 @@
+"""Every command that the README shows is run here, as it stands there, on little data."""
+
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+from importlib import metadata
+from pathlib import Path
+
+import pytest
+from fairseq_commands import WORDS
+
+ROOT = Path(__file__).resolve().parents[1]
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+COMMANDS = [
+    line
+    for block in re.findall(r"^```bash\n(.*?)^```", README, re.M | re.S)
+    for line in block.replace("\\\n", " ").splitlines()
+    if line.strip()
+]
+# What makes them short; added behind what the README says.
+SMALL = {
+    "fairseq-train": "--max-epoch 10 --encoder-layers 1 --decoder-layers 1 --num-workers 0",
+    "bash examples/translation/demo.sh": "--set max-update=3 --set max-epoch=1 --examples 10",
+    "bash scripts/test.sh": "tests/test_errors.py",
+}
+
+
+def environment():
+    """That of a user whose shell has the environment of the tests activated."""
+    scripts = str(Path(sys.executable).parent)
+    return {
+        **os.environ,
+        "PATH": scripts + os.pathsep + os.environ["PATH"],
+        "EA_VENV": sys.prefix,
+        "OMP_NUM_THREADS": "1",
+    }
+
+
+def run(command, folder, more=""):
+    done = subprocess.run(
+        ["bash", "-c", f"{command} {more}"],
+        cwd=folder,
+        env=environment(),
+        capture_output=True,
+        text=True,
+        timeout=400,
+    )
+    assert done.returncode == 0, f"{command} {more}\n{done.stdout}\n{done.stderr}"
+    return done.stdout
+
+
+def shown(start):
+    """The README's commands that start so."""
+    found = [command for command in COMMANDS if command.startswith(start)]
+    assert found, f"the README shows no command that starts with {start}"
+    return found
+
+
+def test_every_shown_command_is_known_here():
+    run_below = (
+        "bash examples/translation/demo.sh",
+        "bash scripts/test.sh",
+        "pip install",
+        "fairseq-",
+        "python scripts/average_checkpoints.py",
+        "--user-dir",
+    )
+    assert [c for c in COMMANDS if not c.strip().startswith(run_below)] == []
+    inline = re.findall(r"`((?:python|bash) scripts/[^`]+)`", README)
+    assert set(inline) <= {"python scripts/model_cost.py", "bash scripts/test.sh"}
+
+
+def test_installed_packages_are_the_tested_ones():
+    """The pip commands made the environment of this test; here stands what they must give."""
+    assert [shlex.split(c)[2:] for c in shown("pip install")] == [
+        ["torch==2.13.0"],
+        ["-r", "requirements.txt"],
+        ["--no-deps", "-e", "."],
+    ]
+    for line in (ROOT / "requirements.txt").read_text().splitlines():
+        if line and not line.startswith("#"):
+            name, version = line.split("==")
+            assert metadata.version(name).split("+")[0] == version
+
+
+def test_own_corpus_section_from_binarizing_to_translating(tmp_path):
+    for name in ("ea_fairseq", "scripts"):
+        (tmp_path / name).symlink_to(ROOT / name)
+    (tmp_path / "bpe").mkdir()
+    for split, count in {"train": 40, "valid": 4, "test": 5}.items():
+        for language, step in {"de": 3, "en": 5}.items():
+            lines = (" ".join(WORDS[i % 7 : i % 7 + step]) for i in range(count))
+            (tmp_path / "bpe" / f"{split}.{language}").write_text("\n".join(lines) + "\n")
+    outputs = {}
+    for start in (
+        *("fairseq-preprocess", "fairseq-train", "python scripts/average"),
+        *("fairseq-generate", "fairseq-interactive"),
+    ):
+        for command in shown(start):
+            outputs[start] = run(command, tmp_path, SMALL.get(start, ""))
+    assert "BLEU4 = " in outputs["fairseq-generate"]
+    assert len(re.findall(r"^D-\d", outputs["fairseq-interactive"], re.M)) == 5
+
+
+def test_user_dir_expression_names_the_package():
+    (command,) = shown("--user-dir")
+    assert Path(run(f"echo {command}", "/").split()[1]) == ROOT / "ea_fairseq"
+
+
+def test_test_command_passes_in_this_environment():
+    (command,) = shown("bash scripts/test.sh")
+    assert re.search(r"\d+ passed", run(command, ROOT, SMALL[command]))
+
+
+@pytest.mark.slow
+def test_demo_prints_score_signature_and_ten_translations(tmp_path):
+    (command,) = shown("bash examples/translation/demo.sh")
+    output = run(command, ROOT, f"{SMALL[command]} --work-dir {shlex.quote(str(tmp_path))}")
+    assert re.search(r"BLEU", output) and "|version:" in output
+    assert str(tmp_path) in output
+    again = run(command, ROOT, f"{SMALL[command]} --work-dir {shlex.quote(str(tmp_path))}")
+    assert again.count("fairseq_cli.train") == 0 or "done" in again
+    shutil.rmtree(tmp_path)
