@@ -1,5 +1,6 @@
 """A function over a stream: on all cores, in order, with flat memory, showing its progress."""
 
+import contextlib
 import itertools
 import multiprocessing
 import os
@@ -72,14 +73,30 @@ def ordered_map(
 
 
 def _executor(workers: int) -> ProcessPoolExecutor:
-    """Starts the workers while signals wait: an exception of a handler is lost inside a fork."""
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
-    try:
+    """Starts all workers: the executor does so at the first task."""
+    with _signals_later():
         executor = ProcessPoolExecutor(workers, initializer=_start, initargs=(os.getpid(),))
         executor.submit(int).result()
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
     return executor
+
+
+@contextlib.contextmanager
+def _signals_later() -> Iterator[None]:
+    """Handles signals after the block: what a handler raises inside a fork is ignored.
+
+    Blocking them in this thread would not do, because another thread may receive them.
+    """
+    caught = []
+    handlers = {
+        number: signal.signal(number, lambda number, _: caught.append(number)) for number in SIGNALS
+    }
+    try:
+        yield
+    finally:
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
+        for number in caught:
+            signal.raise_signal(number)
 
 
 def _start(parent: int) -> None:
@@ -89,7 +106,6 @@ def _start(parent: int) -> None:
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)
 
     def watch() -> None:
         while os.getppid() == parent:
