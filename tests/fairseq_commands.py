@@ -182,3 +182,13 @@ def console_script(name, *arguments, **options):
     return subprocess.run(
         [program, *map(str, arguments)], env=env, capture_output=True, text=True, **options
     )
+
+
+def two_processes(arguments, port):
+    """Start one training as two processes on the CPU."""
+    distributed = ["--cpu", "--distributed-world-size", "2", "--distributed-backend", "gloo"]
+    distributed += ["--distributed-init-method", f"tcp://127.0.0.1:{port}"]
+    distributed += ["--distributed-no-spawn", "--ddp-backend", "legacy_ddp"]
+    return [
+        Command("train", [*arguments, *distributed, "--distributed-rank", rank]) for rank in (0, 1)
+    ]

@@ -4,13 +4,14 @@ import os
 import random
 import resource
 import signal
+import socket
 import time
 
 import pytest
 import torch
 from fairseq import checkpoint_utils
 from fairseq.file_io import PathManager
-from fairseq_commands import Command, corpus, run, training
+from fairseq_commands import Command, corpus, run, training, two_processes
 
 from ea_fairseq.compat.atomic_saving import atomic_file, save_checkpoint_file
 from ea_fairseq.compat.safe_loading import read_checkpoint
@@ -32,9 +33,9 @@ def weights(folder, name="checkpoint_last.pt"):
     return tensors, state["optimizer_history"][-1]["num_updates"]
 
 
-def assert_same(folder, other):
+def assert_same(folder, other, at_least=50):
     (found, updates), (expected, all_updates) = weights(folder), weights(other)
-    assert updates == all_updates > 50
+    assert updates == all_updates > at_least
     assert found.keys() == expected.keys() and len(found) > 50
     for name in found:
         assert torch.equal(found[name], expected[name]), name
@@ -52,6 +53,12 @@ def uninterrupted(tmp_path_factory):
     done = run("train", *training(corpus(), folder, *LONG))
     assert done.status == 0, done.errors()
     return folder
+
+
+def free_port():
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return listener.getsockname()[1]
 
 
 def wait_for(command, text):
@@ -219,3 +226,21 @@ def test_signal_saves_and_stops_and_it_goes_on(tmp_path, uninterrupted, number, 
     assert f"stopping after update {updates}" in command.output()
     assert run("train", *arguments).status == 0
     assert_same(tmp_path, uninterrupted)
+
+
+def test_two_processes_stop_together_and_go_on(tmp_path):
+    """The signal reaches one process; resuming sends the checkpoint to the other."""
+
+    def train(folder, port):
+        arguments = training(corpus(), folder, "--max-epoch", "6", "--no-epoch-checkpoints")
+        return two_processes(arguments, port)
+
+    stopped, whole = tmp_path / "stopped", tmp_path / "whole"
+    ports = [free_port() for _ in range(3)]
+    commands = train(stopped, ports[0])
+    wait_for(commands[0], "num_updates=9")
+    os.kill(commands[1].pid, signal.SIGTERM)
+    assert [command.wait().status for command in commands] == [143, 143]
+    for folder, port in ((stopped, ports[1]), (whole, ports[2])):
+        assert [command.wait().status for command in train(folder, port)] == [0, 0]
+    assert_same(stopped, whole, at_least=20)
