@@ -276,7 +276,6 @@ def test_misfits_name_the_first_parameter_with_both_shapes(tmp_path):
     assert "--reset-optimizer" in message
 
 
-@pytest.mark.slow
 def test_every_kind_of_training_saves_what_can_be_loaded(tmp_path):
     kinds = [
         ["--optimizer", "adafactor", "--lr-scheduler", "inverse_sqrt", "--warmup-updates", "4"],
