@@ -48,8 +48,6 @@ _WITHOUT_EFFECT = (
 def main(argv: list[str] | None = None) -> int:
     """Run the recipes; the exit code is 0 when all is done."""
     args = make_parser().parse_args(argv)
-    # SIGTERM as Ctrl-C: leave through the code that ends the running command.
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         recipes = [load_recipe(path, args.set) for path in args.recipe]
         if args.name and len(recipes) > 1:
@@ -362,4 +360,6 @@ def print_examples(run: Run, count: int) -> None:
 
 
 if __name__ == "__main__":
+    # SIGTERM as Ctrl-C: leave through the code that ends the running command.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     sys.exit(main())

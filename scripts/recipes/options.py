@@ -119,6 +119,9 @@ def model_options(recipe: Recipe) -> dict[str, Any]:
 def load_plugin(user_dir: Path) -> None:
     """Import the plugin, so that fairseq's parsers know its architectures."""
     logging.disable(logging.INFO)  # what fairseq's modules have to say when they are imported
-    from fairseq import utils
+    try:
+        from fairseq import utils
 
-    utils.import_user_module(argparse.Namespace(user_dir=str(user_dir)))
+        utils.import_user_module(argparse.Namespace(user_dir=str(user_dir)))
+    finally:
+        logging.disable(logging.NOTSET)

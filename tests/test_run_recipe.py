@@ -1,0 +1,265 @@
+"""From raw text to results.json through the command, uninterrupted and killed at every step."""
+
+import json
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from tiny_translation import SCRIPTS, SIZES, arguments, command, make_corpus, run
+
+sys.path.insert(0, str(SCRIPTS))
+
+import run_recipe  # noqa: E402
+
+STEPS = ("train", "average", "generate", "evaluate")
+
+
+@pytest.fixture(scope="module")
+def recipes(tmp_path_factory):
+    """Both models, trained, translated and scored by one command."""
+    folder = make_corpus(tmp_path_factory.mktemp("whole"))
+    options = arguments(folder / "ea_transformer_lite.yml")
+    done = run(command(str(folder / "transformer_lite.yml"), *options))
+    assert done.returncode == 0
+    (folder / "printed.txt").write_text(done.stdout)
+    return folder
+
+
+@pytest.fixture
+def main(capfd):
+    """The runner in this process, its commands in their own: exit code and all output."""
+
+    def call(recipe: Path, *options: str) -> tuple[int, str]:
+        capfd.readouterr()
+        code = run_recipe.main(arguments(recipe, *options))
+        captured = capfd.readouterr()
+        return code, captured.out + captured.err
+
+    return call
+
+
+def copy_run(recipes: Path, name: str, copy: str) -> Path:
+    """A run of its own with everything that another holds."""
+    return Path(shutil.copytree(seed_folder(recipes, name), seed_folder(recipes, copy)))
+
+
+def seed_folder(recipes: Path, name: str) -> Path:
+    return recipes.parent / "work" / "runs" / "tiny.de-en" / name / "seed1"
+
+
+def results(recipes: Path, name: str) -> dict:
+    return json.loads((seed_folder(recipes, name) / "results.json").read_text())
+
+
+def test_results_hold_settings_versions_sizes_times_and_signed_scores(recipes):
+    plain, evolving = (results(recipes, n) for n in ("transformer_lite", "ea_transformer_lite"))
+    assert evolving["settings"]["train"]["arch"] == "ea_transformer_lite"
+    assert evolving["seed"] == 1
+    assert {"python", "torch", "ve-fairseq", "sacrebleu", "commit"} <= evolving["versions"].keys()
+    assert set(evolving["seconds"]) == set(STEPS)
+    # Two layers of three attentions, each with 3x3 convolutions from 2 heads to 2 and biases.
+    assert evolving["parameters"] - plain["parameters"] == 2 * 3 * (2 * 2 * 3 * 3 + 2)
+    assert evolving["cost"]["parameters"] - plain["cost"]["parameters"] == 228
+    assert evolving["cost"]["flops"] > plain["cost"]["flops"] > 0
+    assert list(evolving["scores"]) == ["first", "second"]
+    for test_set, scored in evolving["scores"].items():
+        assert scored["sentences"] == SIZES[test_set]
+        labels = [score["label"] for score in scored["scores"]]
+        assert labels[0] == "tokenized BLEU, lower-cased"
+        assert all("version:" in score["signature"] for score in scored["scores"])
+
+
+def test_tokenized_bleu_is_what_fairseq_generate_prints(recipes):
+    compared = 0
+    for name in ("transformer_lite", "ea_transformer_lite"):
+        for test_set, scored in results(recipes, name)["scores"].items():
+            text = (seed_folder(recipes, name) / "generate" / f"{test_set}.txt").read_text()
+            theirs = re.search(r"BLEU4 = ([\d.]+)", text)
+            if theirs and float(theirs[1]) > 0:  # fairseq does not smooth: no 4-gram, no score
+                assert scored["scores"][0]["score"] == pytest.approx(float(theirs[1]), abs=0.01)
+                compared += 1
+    assert compared
+
+
+def test_translations_are_complete_and_in_order(recipes):
+    folder = seed_folder(recipes, "transformer_lite") / "generate"
+    for test_set in ("first", "second"):
+        lines = (folder / f"{test_set}.en").read_text().splitlines()
+        assert len(lines) == SIZES[test_set]
+        by_number = {}
+        for line in (folder / f"{test_set}.txt").read_text().splitlines():
+            if line.startswith("D-"):
+                number, _, text = line.split("\t")
+                by_number[int(number[2:])] = text
+        # Detokenizing these sentences only joins the full stop to its word.
+        for number, line in enumerate(lines):
+            assert line.replace(" ", "") == by_number[number].replace(" ", "")
+
+
+def test_every_command_was_printed_and_can_be_copied(recipes):
+    printed = (recipes / "printed.txt").read_text()
+    commands = [line[2:] for line in printed.splitlines() if line.startswith("$ ")]
+    for part in ("prepare.py", "fairseq_cli.train", "average_checkpoints.py", "fairseq_cli.gen"):
+        assert any(part in command for command in commands), part
+    copied = next(command for command in commands if "evaluate.py" in command)
+    assert run(["bash", "-c", copied]).returncode == 0
+
+
+def test_a_second_run_does_nothing_again(recipes, main):
+    folder = seed_folder(recipes, "transformer_lite")
+
+    def times():
+        files = [path for path in folder.rglob("*") if path.is_file() and path.name != ".lock"]
+        return {path: path.stat().st_mtime_ns for path in files}
+
+    before = times()
+    code, output = main(recipes / "transformer_lite.yml", "--examples", "2")
+    assert code == 0
+    assert "fairseq_cli" not in output
+    assert output.count("reference    A ") == 2 and str(folder / "results.json") in output
+    assert times() == before
+
+
+def test_other_training_settings_are_refused(recipes, main):
+    code, output = main(recipes / "ea_transformer_lite.yml", "--set", "dropout=0.25")
+    assert code == 1
+    error = output.strip().splitlines()[-1]
+    assert "train.dropout: not set -> 0.25" in error and "--fresh" in error
+
+
+def test_other_search_settings_are_used_with_the_training_that_is_there(recipes, main):
+    copy_run(recipes, "ea_transformer_lite", "greedy")
+    options = ("--name", "greedy", "--set", "generate.beam=1")
+    code, output = main(recipes / "ea_transformer_lite.yml", *options)
+    assert code == 0
+    assert "generate: again, settings changed: generate.beam: 2 -> 1" in output
+    assert "fairseq_cli.train" not in output and "average_checkpoints.py" not in output
+    old, new = results(recipes, "ea_transformer_lite"), results(recipes, "greedy")
+    assert new["settings"]["generate"]["beam"] == 1
+    assert new["versions"] == old["versions"]
+
+
+def test_a_failing_command_ends_the_run_with_one_line_and_no_results(recipes, main):
+    folder = copy_run(recipes, "transformer_lite", "failing")
+    options = ("--name", "failing", "--set", "average.num-epoch-checkpoints=5")
+    code, output = main(recipes / "transformer_lite.yml", *options)
+    assert code == 1
+    error = output.strip().splitlines()[-1]
+    assert error.startswith("run_recipe.py: error: ") and "average.log" in error
+    assert not (folder / "results.json").exists()
+    assert not (folder / "steps" / "average.json").exists()
+
+
+def test_training_goes_on_where_the_last_checkpoint_was_cut_short(recipes, main):
+    folder = copy_run(recipes, "transformer_lite", "cut")
+    last = folder / "checkpoints" / "checkpoint_last.pt"
+    last.write_bytes(last.read_bytes()[:5000])
+    (folder / "steps" / "train.json").unlink()
+    options = ("--name", "cut", "--steps", "train")
+    code, output = main(recipes / "transformer_lite.yml", *options)
+    assert code == 0
+    assert "cut short, going on from checkpoint" in output
+    assert "Loaded checkpoint" in output and "begin training epoch" not in output
+
+
+def test_another_seed_is_another_run(recipes, main):
+    code, _ = main(recipes / "transformer_lite.yml", "--seeds", "2", "--steps", "train")
+    assert code == 0
+    first = seed_folder(recipes, "transformer_lite") / "checkpoints" / "checkpoint12.pt"
+    second = Path(str(first).replace("seed1", "seed2"))
+    assert first.read_bytes() != second.read_bytes()
+
+
+def test_the_table_over_seeds_gives_mean_and_deviation(recipes, capsys):
+    first = copy_run(recipes, "transformer_lite", "seeds")
+    second = shutil.copytree(first, first.with_name("seed2"))
+    for folder, score in ((first, 30.0), (second, 33.0)):
+        content = json.loads((folder / "results.json").read_text())
+        content["scores"]["first"]["scores"][0]["score"] = score
+        (folder / "results.json").write_text(json.dumps(content))
+    data = recipes.parent / "work" / "data" / "tiny.de-en"
+    runs = [
+        run_recipe.Run(data, folder, seed, ("de", "en"), ["first", "second"])
+        for seed, folder in ((1, first), (2, second))
+    ]
+    run_recipe.print_results(runs)
+    # The deviation of two values is their distance over the square root of two.
+    assert f"31.50 ± {3 / 2**0.5:.2f} |" in capsys.readouterr().out
+
+
+@pytest.mark.slow
+def test_killed_at_any_step_the_run_goes_on_to_whole_results(recipes, tmp_path, main):
+    killed = make_corpus(tmp_path)
+    recipe = killed / "transformer_lite.yml"
+    folder = seed_folder(killed, "transformer_lite")
+    begun = {step: folder / "steps" / f"{step}.started.json" for step in STEPS}
+    moments = {"prepare": tmp_path / "work" / "data" / "tiny.de-en" / "state.json"}
+    moments["train"] = folder / "checkpoints" / "checkpoint1.pt"
+    moments |= {step: begun[step] for step in ("average", "generate", "evaluate")}
+    for step, moment in moments.items():
+        kill_when(command(*arguments(recipe)), moment)
+        assert not (folder / "steps" / f"{step}.json").exists(), f"{step} was already done"
+        assert not (folder / "results.json").exists()
+    code, output = main(recipe)
+    assert code == 0
+    assert "train: done before" in output
+    whole, theirs = results(recipes, "transformer_lite"), results(killed, "transformer_lite")
+    # Not the same numbers: a resumed fairseq-train puts sentences together in other batches.
+    assert theirs.keys() == whole.keys() and theirs["parameters"] == whole["parameters"]
+    for test_set, scored in theirs["scores"].items():
+        assert scored["sentences"] == SIZES[test_set]
+        assert len(scored["scores"]) == len(whole["scores"][test_set]["scores"])
+    epochs = re.findall(r"end of epoch (\d+) ", (folder / "logs" / "train.log").read_text())
+    assert epochs[-1] == "12" and int(epochs[0]) == 1 and len(epochs) < 2 * 12
+    data = ("raw", "tok", "bpe")
+    assert files_below(killed, data) == files_below(recipes, data)
+
+
+def files_below(recipes: Path, names: tuple[str, ...]) -> dict[str, bytes]:
+    """Content of the prepared text."""
+    data = recipes.parent / "work" / "data" / "tiny.de-en"
+    paths = [path for name in names for path in (data / name).rglob("*") if path.is_file()]
+    return {str(path.relative_to(data)): path.read_bytes() for path in paths}
+
+
+def kill_when(arguments: list[str], moment: Path) -> None:
+    """SIGKILL the runner as soon as a file is there."""
+    child = subprocess.Popen(arguments, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    deadline = time.monotonic() + 120
+    while not moment.exists():
+        assert child.poll() is None, f"ended before {moment} was there"
+        assert time.monotonic() < deadline
+        time.sleep(0.005)
+    child.send_signal(signal.SIGKILL)
+    child.wait()
+
+
+def test_bad_input_is_refused_in_one_line_before_anything_runs(tmp_path, main):
+    recipe = make_corpus(tmp_path) / "transformer_lite.yml"
+    for option, words in {
+        "dropuot=0.1": ["dropuot", "dropout"],
+        "dropout=x": ["--dropout", "'x'"],
+        "arch=ea_lite": ["'ea_lite'", "ea_transformer_lite"],
+        "generate.beem=4": ["beem", "beam"],
+        "evaluate.lower=true": ["lower", "lowercase, compound-split"],
+        "save-dir=/tmp": ["save-dir", "run_recipe.py"],
+    }.items():
+        code, output = main(recipe, "--set", option)
+        assert code == 1 and len(output.strip().splitlines()) == 1, option
+        for word in [f"--set {option}", *words]:
+            assert word in output
+    assert not (tmp_path / "work").exists()
+
+
+def test_dry_run_prints_every_command_and_runs_none(tmp_path, main):
+    recipe = make_corpus(tmp_path) / "ea_transformer_lite.yml"
+    code, output = main(recipe, "--dry-run", "--seeds", "1", "2")
+    assert code == 0
+    # Preparation; and for each seed a training, an average, and two test sets.
+    assert len(output.strip().splitlines()) == 1 + 2 * (1 + 1 + 2 + 2)
+    assert not (tmp_path / "work").exists()
