@@ -9,6 +9,9 @@ Replaced in fairseq:
   without validating and ends with the signal's exit status (130 or 143). All processes of a job
   stop after the same update. Also ends in one line where fairseq raises FloatingPointError, before
   the weights are touched, because a gradient is NaN or infinite.
+- ``iterators.BackgroundConsumer.run``: the processes that load data are started from this thread
+  and inherit that SIGTERM waits. Job managers send it to all processes of a job; the training
+  would fail for want of data before it could save. These processes end with their parent.
 """
 
 from __future__ import annotations
@@ -23,6 +26,7 @@ from typing import Any
 
 import torch
 from fairseq import checkpoint_utils
+from fairseq.data import iterators
 from fairseq.distributed import utils as distributed_utils
 from fairseq.trainer import Trainer
 
@@ -70,6 +74,15 @@ def _remember_iterator(original: Callable[..., Any]) -> Callable[..., Any]:
     return get_train_iterator
 
 
+def _shield_from_sigterm(original: Callable[..., None]) -> Callable[..., None]:
+    @functools.wraps(original)
+    def run(self: Any) -> None:
+        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
+        original(self)
+
+    return run
+
+
 def _floating_point_error(error: BaseException | None) -> FloatingPointError | None:
     """The error itself, or the one that fairseq was looking into when its search failed."""
     while error is not None and not isinstance(error, FloatingPointError):
@@ -104,4 +117,5 @@ def _stop_after_update(original: Callable[..., Any]) -> Callable[..., Any]:
 def install() -> None:
     """Make fairseq's training stop this way."""
     Trainer.get_train_iterator = _remember_iterator(Trainer.get_train_iterator)
+    iterators.BackgroundConsumer.run = _shield_from_sigterm(iterators.BackgroundConsumer.run)
     Trainer.train_step = _stop_after_update(Trainer.train_step)
