@@ -97,9 +97,10 @@ def _read_yaml(path: Path) -> dict[str, Any]:
         raise ValueError(f"{path}: not YAML: {' '.join(str(error).split())}") from None
     content = {} if content is None else content
     if not isinstance(content, dict):
-        raise ValueError(f"{path}: a recipe is a mapping of sections, not a {type(content)}")
+        raise ValueError(f"{path}: a recipe is a mapping of sections, not {content!r}")
     bases = content.get("base", [])
-    if not (isinstance(bases, str) or all(isinstance(b, str) for b in bases)):
+    listed = bases if isinstance(bases, list) else [bases]
+    if not all(isinstance(base, str) for base in listed):
         raise ValueError(f"{path}: base: is a file name or a list of them, not {bases!r}")
     if "corpus" in content:
         content["corpus"] = path.parent / str(content["corpus"])

@@ -1,0 +1,179 @@
+"""Scores agree with sacrebleu's own command line; files that do not fit are refused."""
+
+import importlib.util
+import json
+import random
+import subprocess
+import sys
+
+import pytest
+from tiny_translation import SCRIPTS
+
+sys.path.insert(0, str(SCRIPTS))
+
+import evaluate  # noqa: E402
+from recipes.generation import read_generated  # noqa: E402
+from recipes.scoring import detokenize, split_compounds  # noqa: E402
+
+WORDS = "The a cat Dog house sees likes not very well-known old tree , and it 's great".split()
+
+
+@pytest.fixture
+def files(tmp_path):
+    """References and noisy translations: as tokens, as text, and as fairseq-generate prints."""
+    choose = random.Random(5)
+    references = [" ".join(choose.choices(WORDS, k=choose.randint(4, 12))) for _ in range(40)]
+    hypotheses = []
+    for line in references:
+        words = line.split()
+        words[choose.randrange(len(words))] = choose.choice(WORDS)
+        hypotheses.append(" ".join(words).lower() if choose.random() < 0.3 else " ".join(words))
+    hypotheses[7] = ""  # an empty translation still has its line
+    lines = []
+    for number in choose.sample(range(40), 40):  # ordered by length, as far as anyone can tell
+        lines += [f"S-{number}\tquelle {number}", f"T-{number}\t{references[number]}"]
+        lines += [f"H-{number}\t-0.5\t{hypotheses[number]}"]
+        lines += [f"D-{number}\t-0.5\t{hypotheses[number]}", f"P-{number}\t-0.1 -0.2"]
+    write(tmp_path / "generated", ["INFO | D-0 is not a line of results", *lines])
+    write(tmp_path / "tok", references)
+    write(tmp_path / "ref", detokenize(references, "en"))
+    write(tmp_path / "hyp.tok", hypotheses)
+    write(tmp_path / "hyp", detokenize(hypotheses, "en"))
+    write(tmp_path / "src", [f"Quelle {number}." for number in range(40)])
+    return tmp_path
+
+
+def write(path, lines):
+    path.write_text("".join(f"{line}\n" for line in lines))
+
+
+def run(folder, *options):
+    fixed = ["--tokenized-references", str(folder / "tok"), "--references", str(folder / "ref")]
+    if not {"--generated", "--hypotheses"} & set(options):
+        fixed += ["--generated", str(folder / "generated")]
+    return evaluate.main([*fixed, "--target-lang", "en", *options])
+
+
+def sacrebleu(reference, hypothesis, *options):
+    """sacrebleu as a user calls it."""
+    command = [sys.executable, "-m", "sacrebleu", str(reference), "-i", str(hypothesis)]
+    done = subprocess.run([*command, *options], capture_output=True, text=True, check=True)
+    found = json.loads(done.stdout)
+    return found if isinstance(found, list) else [found]
+
+
+@pytest.mark.parametrize("lowercase", [False, True])
+def test_every_score_is_that_of_sacrebleus_command(files, lowercase):
+    case = ["--lowercase"] if lowercase else []
+    assert run(files, "--json", str(files / "out.json"), *case) == 0
+    ours = json.loads((files / "out.json").read_text())["scores"]
+    theirs = sacrebleu(
+        files / "tok", files / "hyp.tok", "-tok", "none", "--force", "-w", "8", *LC[lowercase]
+    )
+    metrics = ["-m", "bleu", "chrf", "ter", "-w", "8"]
+    theirs += sacrebleu(files / "ref", files / "hyp", *metrics, *LC[lowercase], *CHRF_LC[lowercase])
+    assert [s["label"].split(",")[0] for s in ours] == [
+        "tokenized BLEU",
+        "sacreBLEU",
+        "chrF",
+        "TER",
+    ]
+    for mine, other in zip(ours, theirs, strict=True):
+        assert mine["score"] == pytest.approx(other["score"], abs=1e-6)
+        assert mine["signature"] == other["signature"]
+        assert ("lower-cased" in mine["label"]) == (lowercase and mine["label"] != "TER")
+
+
+LC = {False: [], True: ["-lc"]}
+CHRF_LC = {False: [], True: ["--chrf-lowercase"]}
+
+
+@pytest.mark.parametrize(
+    "tokens, split",
+    [
+        ("a well-known cat", "a well ##AT##-##AT## known cat"),
+        ("a well @-@ known cat", "a well ##AT##-##AT## known cat"),
+        ("no - compound , -5", "no - compound , -5"),
+        ("state-of-the-art", "state ##AT##-##AT## of ##AT##-##AT## the ##AT##-##AT## art"),
+        ("", ""),
+    ],
+)
+def test_compounds_are_split_at_hyphens_inside_words(tokens, split):
+    assert split_compounds([tokens]) == [split]
+
+
+def test_compound_split_bleu_has_its_own_label_and_value(files):
+    assert run(files, "--compound-split", "--json", str(files / "out.json")) == 0
+    scores = {
+        s["label"]: s["score"] for s in json.loads((files / "out.json").read_text())["scores"]
+    }
+    for name in ("hyp.tok", "tok"):
+        lines = split_compounds((files / name).read_text().splitlines())
+        write(files / f"{name}.split", lines)
+    expected = sacrebleu(
+        files / "tok.split", files / "hyp.tok.split", "-tok", "none", "--force", "-w", "8"
+    )
+    assert scores["compound-split BLEU"] == pytest.approx(expected[0]["score"], abs=1e-6)
+    assert scores["compound-split BLEU"] != scores["tokenized BLEU"]
+
+
+def test_plain_files_score_as_generated_ones(files):
+    assert run(files, "--json", str(files / "a.json")) == 0
+    tokens = ["--hypotheses", str(files / "hyp.tok")]
+    assert run(files, *tokens, "--json", str(files / "b.json")) == 0
+    a, b = (json.loads((files / name).read_text())["scores"] for name in ("a.json", "b.json"))
+    assert a == b
+
+
+def test_translations_come_out_in_the_order_of_the_corpus_empty_ones_too(files):
+    assert run(files, "--text", str(files / "text")) == 0
+    assert (files / "text").read_text() == (files / "hyp").read_text()
+    assert (files / "text").read_text().split("\n")[7] == ""
+
+
+def test_the_first_of_nbest_counts(tmp_path):
+    write(tmp_path / "g", ["D-1\t-1\tb", "D-1\t-2\tworse", "D-0\t-1\ta", "D-0\t-3\tworse"])
+    assert read_generated(tmp_path / "g")[1] == ["a", "b"]
+
+
+def test_only_a_newline_ends_a_translation(tmp_path):
+    odd = "a\u2028b\u0085c\rd"
+    (tmp_path / "g").write_text(f"S-0\tx\nD-0\t-1\t{odd}\nS-1\ty\nD-1\t-1\te\n", newline="")
+    assert read_generated(tmp_path / "g") == (["x", "y"], [odd, "e"])
+
+
+def test_missing_translations_are_named(tmp_path):
+    write(tmp_path / "g", ["D-0\t-1\ta", "D-3\t-1\td"])
+    with pytest.raises(ValueError, match="2 sentences without translation: 1, 2"):
+        read_generated(tmp_path / "g")
+    write(tmp_path / "g", ["S-0\tno translation"])
+    with pytest.raises(ValueError, match="no translation in it"):
+        read_generated(tmp_path / "g")
+
+
+@pytest.mark.parametrize("shorter", ["tok", "ref", "src", "generated"])
+def test_files_of_different_length_are_refused_with_names_and_counts(files, shorter, capsys):
+    lines = (files / shorter).read_text().splitlines()
+    if shorter == "generated":
+        write(files / shorter, [line for line in lines if "-39\t" not in line])
+    else:
+        write(files / shorter, lines[:-1])
+    options = ["--sources", str(files / "src"), "--json", str(files / "out.json")]
+    assert run(files, *options) == 1
+    error = capsys.readouterr().err
+    assert str(files / shorter) in error and "39" in error and "40" in error
+    assert error.count("\n") == 1
+    assert not (files / "out.json").exists()
+
+
+def test_missing_files_are_named(files, capsys):
+    assert run(files, "--sources", str(files / "nowhere")) == 1
+    assert f"{files / 'nowhere'}: no such file" in capsys.readouterr().err
+
+
+def test_comet_says_how_to_install_it_where_it_is_not(files, capsys):
+    if importlib.util.find_spec("comet") is None:
+        assert run(files, "--comet", "--sources", str(files / "src")) == 1
+        assert "pip install unbabel-comet" in capsys.readouterr().err
+    assert run(files, "--comet") == 1
+    assert "--sources" in capsys.readouterr().err

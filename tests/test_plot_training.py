@@ -1,0 +1,158 @@
+"""Curves come out of logs as fairseq's own progress bars wrote them in; pictures show them."""
+
+import logging
+import sys
+
+import pytest
+from fairseq.logging import progress_bar as bars
+from matplotlib import image
+from tiny_translation import SCRIPTS
+
+sys.path.insert(0, str(SCRIPTS))
+
+import plot_training  # noqa: E402
+from recipes.curves import read_curves  # noqa: E402
+
+FORMATS = {
+    "json": lambda: bars.JsonProgressBar([0] * 100, epoch=1, log_interval=10),
+    "simple": lambda: bars.SimpleProgressBar([0] * 100, epoch=1, log_interval=10),
+    "tqdm": lambda: bars.TqdmProgressBar([0] * 100, epoch=1),
+}
+
+
+def write_log(path, make_bar, epochs=range(1, 4), bleu=True, tensorboard=None):
+    """A training of 100 updates an epoch, 60 seconds each, by fairseq's progress bars.
+
+    The training loss at update u is 10 - u / 100, that of validation 5 - epoch, BLEU 10 * epoch.
+    """
+    handler = logging.FileHandler(path)
+    handler.setFormatter(
+        logging.Formatter("2026-01-01 12:00:00 | %(levelname)s | %(name)s | %(message)s")
+    )
+    bars.logger.addHandler(handler)
+    bars.logger.setLevel(logging.INFO)
+    try:
+        for epoch in epochs:
+            bar = make_bar()
+            if tensorboard:
+                bar = bars.TensorboardProgressBarWrapper(bar, str(tensorboard))
+            first = (epoch - 1) * 100
+            for i, _ in enumerate(bar, start=first + 1):
+                stats = {"loss": 10 - i / 100, "num_updates": i, "wall": round(i * 0.6)}
+                if i % 10 == 0:
+                    bar.log(stats, tag="train_inner", step=i)
+            score = {"bleu": 10.0 * epoch} if bleu else {}
+            valid = {"loss": 5.0 - epoch, **score, "num_updates": epoch * 100}
+            bar.print(valid, tag="valid", step=epoch * 100)
+            bar.print(stats, tag="train", step=epoch * 100)
+    finally:
+        bars.logger.removeHandler(handler)
+        handler.close()
+        bars._close_writers()
+        bars._tensorboard_writers.clear()
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_curves_are_those_that_fairseq_logged(tmp_path, name):
+    write_log(tmp_path / "log", FORMATS[name])
+    curves = read_curves(tmp_path / "log")
+    assert curves.curve("valid", "loss") == ([100, 200, 300], [4.0, 3.0, 2.0])
+    assert curves.curve("valid", "bleu") == ([100, 200, 300], [10.0, 20.0, 30.0])
+    assert curves.minutes([100, 200, 300]) == pytest.approx([1, 2, 3])
+    assert curves.curve("train", "loss") == ([100, 200, 300], [9.0, 8.0, 7.0])
+    updates, losses = curves.curve("train_inner", "loss")
+    if name != "tqdm":  # which shows them in the bar only
+        assert updates == list(range(10, 301, 10))
+        assert losses == pytest.approx([10 - update / 100 for update in updates])
+
+
+def test_tensorboard_gives_the_same_curves(tmp_path):
+    write_log(tmp_path / "log", FORMATS["simple"], tensorboard=tmp_path / "board")
+    log, board = read_curves(tmp_path / "log"), read_curves(tmp_path / "board")
+    for kind, quantity in [("valid", "loss"), ("valid", "bleu"), ("train_inner", "loss")]:
+        updates, values = log.curve(kind, quantity)
+        assert len(updates) >= 3
+        if kind == "train_inner":  # TensorBoard's log interval is not the log's
+            assert set(board.curve(kind, quantity)[0]) >= set(updates)
+        else:
+            assert board.curve(kind, quantity) == (updates, pytest.approx(values))
+    assert board.minutes([300]) == pytest.approx([3])
+
+
+def test_a_resumed_training_is_one_curve(tmp_path):
+    write_log(tmp_path / "log", FORMATS["json"], epochs=(1, 2))
+    with open(tmp_path / "log", "a") as log:
+        log.write('2026-01-01 12:00:00 | INFO | train_inner | {"epoch": 3, "loss": "7.1", "num_')
+        log.write("\n$ python -m fairseq_cli.train\n")
+    write_log(tmp_path / "log", FORMATS["json"], epochs=(2, 3))
+    assert read_curves(tmp_path / "log").curve("valid", "loss")[0] == [100, 200, 300]
+
+
+def colors(path):
+    """The saturated colors of a picture, as the curves' default colors C0 and C1 are."""
+    picture = image.imread(path)[..., :3]
+    assert picture.shape[0] > 300 and picture.shape[1] > 300
+    blue = (picture[..., 2] > 0.6) & (picture[..., 0] < 0.3)
+    orange = (picture[..., 0] > 0.9) & (picture[..., 2] < 0.3)
+    return int(blue.sum()), int(orange.sum())
+
+
+def test_the_picture_shows_every_run(tmp_path):
+    for number, name in enumerate(("one", "two")):
+        write_log(tmp_path / name, FORMATS["json"], epochs=range(1, 4 + number))
+    picture = tmp_path / "curves.png"
+    assert plot_training.main([str(tmp_path / "one"), "--output", str(picture)]) == 0
+    blue, orange = colors(picture)
+    assert blue > 500 and orange == 0
+    runs = [str(tmp_path / "one"), str(tmp_path / "two")]
+    assert plot_training.main([*runs, "--output", str(picture)]) == 0
+    blue, orange = colors(picture)
+    assert blue > 50 and orange > 500  # where both run, the second covers the first
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["curves.png", "one", "two"]
+
+
+def test_bleu_has_a_row_only_where_it_was_logged(tmp_path):
+    heights = {}
+    for bleu in (True, False):
+        write_log(tmp_path / f"{bleu}", FORMATS["json"], bleu=bleu)
+        picture = tmp_path / f"{bleu}.png"
+        assert plot_training.main([str(tmp_path / f"{bleu}"), "--output", str(picture)]) == 0
+        heights[bleu] = image.imread(picture).shape[0]
+    assert heights[True] == 2 * heights[False]
+
+
+def test_pdf_is_written_too(tmp_path):
+    write_log(tmp_path / "log", FORMATS["simple"])
+    output = tmp_path / "curves.pdf"
+    assert plot_training.main([str(tmp_path / "log"), "--output", str(output)]) == 0
+    assert output.read_bytes().startswith(b"%PDF") and output.stat().st_size > 5000
+
+
+def test_a_recipes_folder_stands_for_all_its_seeds(tmp_path):
+    for seed in (1, 2):
+        folder = tmp_path / "recipe" / f"seed{seed}" / "logs"
+        folder.mkdir(parents=True)
+        write_log(folder / "train.log", FORMATS["json"])
+    found = plot_training.seeds_of(tmp_path / "recipe")
+    assert [path.name for path in found] == ["seed1", "seed2"]
+    assert read_curves(found[1]).curve("valid", "loss")[0] == [100, 200, 300]
+
+
+@pytest.mark.parametrize("content", ["", "no losses here\n", None])
+def test_nothing_to_plot_is_an_error_and_no_picture(tmp_path, content, capsys):
+    if content is None:
+        (tmp_path / "run").mkdir()
+    else:
+        (tmp_path / "run").write_text(content)
+    output = tmp_path / "curves.png"
+    assert plot_training.main([str(tmp_path / "run"), "--output", str(output)]) == 1
+    assert "nothing to plot" in capsys.readouterr().err
+    assert not output.exists()
+
+
+def test_unknown_files_and_formats_are_named(tmp_path, capsys):
+    output = str(tmp_path / "curves.png")
+    assert plot_training.main([str(tmp_path / "nowhere"), "--output", output]) == 1
+    assert f"{tmp_path / 'nowhere'}: no such file" in capsys.readouterr().err
+    assert plot_training.main([str(tmp_path), "--output", str(tmp_path / "curves.bmp")]) == 1
+    assert ".png or .pdf" in capsys.readouterr().err

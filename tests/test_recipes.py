@@ -1,0 +1,190 @@
+"""The recipes in examples/: every command fits fairseq's parsers, variants differ as named."""
+
+import sys
+
+import pytest
+from tiny_translation import REPOSITORY, SCRIPTS, write_yaml
+
+sys.path.insert(0, str(SCRIPTS))
+
+from corpus.config import load as load_corpus  # noqa: E402
+from recipes.commands import USER_DIR  # noqa: E402
+from recipes.options import as_arguments, check_options, load_plugin  # noqa: E402
+from recipes.recipe import load_recipe  # noqa: E402
+
+EXAMPLES = REPOSITORY / "examples" / "translation"
+CORPORA = sorted(path.parent.name for path in EXAMPLES.glob("*/common.yml"))
+
+#: What each variant's training has that fairseq's Transformer of Lite's size has not.
+LITE = {"arch": "ea_transformer_lite"}
+VARIANTS = {
+    "transformer_lite": {"arch": "transformer_lite"},
+    "ea_transformer_lite": LITE,
+    "transformer_base": {"arch": "transformer"},
+    "ea_transformer_base": {"arch": "ea_transformer_base"},
+    "without_encoder_convolution": LITE | {"ea-convolution": "decoder,encoder-decoder"},
+    "without_decoder_convolution": LITE | {"ea-convolution": "encoder,encoder-decoder"},
+    "without_encoder_decoder_convolution": LITE | {"ea-convolution": "encoder,decoder"},
+    "without_skip": LITE | {"ea-skip": "none"},
+    "kernel_1": LITE | {"ea-kernel-size": 1},
+    "kernel_5": LITE | {"ea-kernel-size": 5},
+}
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _plugin():
+    load_plugin(USER_DIR)
+
+
+def test_the_corpora_of_the_papers_and_of_the_project_are_there():
+    multi30k = ["multi30k.de-en", "multi30k.en-de", "multi30k.en-fr"]
+    assert CORPORA == ["cldr.de-en", "iwslt14.de-en", *multi30k, "wmt14.en-de", "wmt14.en-fr"]
+
+
+@pytest.mark.parametrize("corpus", CORPORA)
+def test_every_variant_differs_from_the_common_recipe_only_as_its_name_says(corpus):
+    files = {path.stem for path in (EXAMPLES / corpus).glob("*.yml")}
+    assert files - {"common", "corpus"} == VARIANTS.keys()
+    common = load_recipe(EXAMPLES / corpus / "common.yml")
+    for name, own in VARIANTS.items():
+        recipe = load_recipe(EXAMPLES / corpus / f"{name}.yml")
+        assert recipe.options("train") == common.options("train") | own
+        for section in ("average", "generate", "evaluate"):
+            assert recipe.sections[section] == common.sections[section]
+        assert recipe.corpus.resolve() == EXAMPLES / corpus / "corpus.yml"
+        assert recipe.corpus_name == corpus and recipe.name == name
+
+
+@pytest.mark.parametrize("corpus", CORPORA)
+def test_fairseqs_parsers_accept_every_recipe(corpus):
+    for name in VARIANTS:
+        check_options(load_recipe(EXAMPLES / corpus / f"{name}.yml"), USER_DIR)
+
+
+@pytest.mark.parametrize("corpus", CORPORA)
+def test_recipes_fit_their_corpora(corpus):
+    recipe = load_recipe(EXAMPLES / corpus / "ea_transformer_lite.yml")
+    data = load_corpus(recipe.corpus)
+    assert recipe.options("evaluate").get("lowercase", False) == data.tokenize.lowercase
+    marks = {"bpe": "subword_nmt", "sentencepiece": "sentencepiece"}[data.subword]
+    assert recipe.options("generate")["post-process"] == marks
+    assert recipe.options("train").get("eval-bleu-remove-bpe", marks) == marks
+    if recipe.options("train").get("share-all-embeddings"):
+        assert data.dictionary == "joint"
+    split = recipe.options("evaluate").get("compound-split", False)
+    assert split == (corpus == "wmt14.en-de")
+    # As many checkpoints are kept as are averaged; fairseq keeps all unless told otherwise.
+    limits = {
+        "num-epoch-checkpoints": "keep-last-epochs",
+        "num-update-checkpoints": "keep-interval-updates",
+    }
+    for averaged, number in recipe.options("average").items():
+        assert recipe.options("train").get(limits[averaged], number) >= number
+
+
+@pytest.mark.parametrize(
+    "corpus, dropout, accumulated",
+    [("iwslt14.de-en", 0.2, 1), ("wmt14.en-de", 0.3, 16), ("wmt14.en-fr", 0.1, 16)],
+)
+def test_recipes_of_the_papers_have_the_numbers_of_table_10(corpus, dropout, accumulated):
+    recipe = load_recipe(EXAMPLES / corpus / "ea_transformer_base.yml")
+    train = recipe.options("train")
+    assert train["dropout"] == dropout
+    assert train.get("update-freq", 1) == accumulated
+    assert float(train["lr"]) == 1e-3 and train["lr-scheduler"] == "inverse_sqrt"
+    assert train["warmup-updates"] == 4000 and train["label-smoothing"] == 0.1
+    assert train["optimizer"] == "adam" and train["adam-betas"] == "(0.9, 0.98)"
+    assert train["max-tokens"] == 4096 and train["patience"] == 5
+    assert recipe.options("average") == {"num-epoch-checkpoints": 10}
+    assert recipe.options("generate")["beam"] == 5
+
+
+def test_later_bases_and_the_file_itself_win(tmp_path):
+    write_yaml(tmp_path / "a.yml", {"corpus": "corpus.yml", "train": {"lr": 1, "dropout": 1}})
+    write_yaml(tmp_path / "b.yml", {"train": {"dropout": 2, "arch": "x"}})
+    write_yaml(tmp_path / "c.yml", {"base": ["a.yml", "b.yml"], "train": {"arch": "y"}})
+    recipe = load_recipe(tmp_path / "c.yml")
+    assert recipe.options("train") == {"lr": 1, "dropout": 2, "arch": "y"}
+    files = {key: recipe.origin["train", key] for key in recipe.options("train")}
+    assert files == {key: str(tmp_path / f"{key2}.yml") for key, key2 in FROM.items()}
+
+
+FROM = {"lr": "a", "dropout": "b", "arch": "c"}
+
+
+def test_paths_belong_to_the_file_that_names_them(tmp_path):
+    (tmp_path / "one").mkdir()
+    (tmp_path / "two").mkdir()
+    write_yaml(tmp_path / "one" / "common.yml", {"corpus": "corpus.yml", "train": {"lr": 1}})
+    write_yaml(tmp_path / "two" / "own.yml", {"base": "../one/common.yml"})
+    recipe = load_recipe(tmp_path / "two" / "own.yml")
+    assert recipe.corpus.resolve() == tmp_path / "one" / "corpus.yml"
+
+
+def test_overrides_name_train_or_a_section_and_keep_their_type(tmp_path):
+    write_yaml(
+        tmp_path / "a.yml",
+        {"corpus": "c.yml", "train": {"lr": 1}, "average": {"num-epoch-checkpoints": 3}},
+    )
+    overrides = ["lr=0.5", "generate.beam=4", "fp16=true", "average=null"]
+    recipe = load_recipe(tmp_path / "a.yml", overrides)
+    assert recipe.options("train") == {"lr": 0.5, "fp16": True}
+    assert recipe.options("generate") == {"beam": 4}
+    assert recipe.sections["average"] is None
+
+
+def test_switches_become_flags_or_nothing():
+    options = {"fp16": True, "no-save": False, "patience": None, "beam": 5, "betas": "(0.9, 0.98)"}
+    assert as_arguments(options) == ["--fp16", "--beam", "5", "--betas", "(0.9, 0.98)"]
+
+
+@pytest.mark.parametrize(
+    "content, words",
+    [
+        ({"trian": {"lr": 1}}, ["unknown section 'trian'", "train, average"]),
+        ({"average": {"last": 3}}, ["'average: last'", "num-epoch-checkpoints"]),
+        ({"evaluate": {"chrf": True}}, ["'evaluate: chrf'", "lowercase, compound-split"]),
+        ({"train": {"seed": 3}}, ["'train: seed'", "run_recipe.py"]),
+        ({"train": ["lr"]}, ["'train'", "options"]),
+        ({"base": "own.yml"}, ["its own base"]),
+        ({"base": "no.yml"}, ["no.yml", "no such recipe"]),
+        ({"base": 3}, ["base:", "3"]),
+    ],
+)
+def test_misshapen_recipes_are_refused_by_file_and_key(tmp_path, content, words):
+    file = tmp_path / "own.yml"
+    write_yaml(file, {"corpus": "corpus.yml", **content})
+    with pytest.raises(ValueError) as error:
+        load_recipe(file)
+    message = str(error.value)
+    assert "\n" not in message and str(tmp_path) in message
+    for word in words:
+        assert word in message
+
+
+@pytest.mark.parametrize(
+    "option, value, words",
+    [
+        ("leraning-rate", 1, ["'train: leraning-rate'", "not an option"]),
+        ("max-epochs", 3, ["'train: max-epochs'", "max-epoch"]),
+        ("share-all-embeddings", 1, ["switch", "true, false"]),
+        ("dropout", True, ["takes a value"]),
+        ("ea-kernel-size", 4, ["--ea-kernel-size", "odd", "'4'"]),
+        ("ea-convolution", "both", ["--ea-convolution", "encoder-decoder"]),
+        ("optimizer", "adaam", ["'adaam'", "adam"]),
+    ],
+)
+def test_options_unknown_to_fairseq_are_refused_by_file_and_key(tmp_path, option, value, words):
+    base = EXAMPLES / "multi30k.de-en" / "ea_transformer_lite.yml"
+    write_yaml(tmp_path / "own.yml", {"base": str(base), "train": {option: value}})
+    with pytest.raises(ValueError) as error:
+        check_options(load_recipe(tmp_path / "own.yml"), USER_DIR)
+    for word in [str(tmp_path / "own.yml"), *words]:
+        assert word in str(error.value)
+
+
+def test_options_of_evolving_attention_are_unknown_to_other_architectures(tmp_path):
+    base = EXAMPLES / "multi30k.de-en" / "transformer_lite.yml"
+    write_yaml(tmp_path / "own.yml", {"base": str(base), "train": {"ea-alpha": 0.5}})
+    with pytest.raises(ValueError, match="ea-alpha"):
+        check_options(load_recipe(tmp_path / "own.yml"), USER_DIR)
