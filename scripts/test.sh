@@ -9,5 +9,6 @@ setup_env "$repository/requirements.txt" "$repository/requirements-test.txt"
 cd "$repository"
 "$python" -m ruff check .
 "$python" -m ruff format --check .
-# Two processes of one thread each: the models are too small for more threads to help.
-OMP_NUM_THREADS=1 "$python" -m pytest -q -n 2 "$@"
+# Two processes of one thread each: the models are too small for more threads to help. Tests of a
+# file stay together, since they share what they trained.
+OMP_NUM_THREADS=1 "$python" -m pytest -q -n 2 --dist loadfile "$@"

@@ -6,13 +6,9 @@ import statistics
 import subprocess
 import sys
 
+import compare
+import evaluate
 import pytest
-from tiny_translation import SCRIPTS
-
-sys.path.insert(0, str(SCRIPTS))
-
-import compare  # noqa: E402
-import evaluate  # noqa: E402
 
 WORDS = "the a cat dog house sees likes not very old tree and it is great".split()
 

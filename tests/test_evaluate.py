@@ -6,14 +6,10 @@ import random
 import subprocess
 import sys
 
+import evaluate
 import pytest
-from tiny_translation import SCRIPTS
-
-sys.path.insert(0, str(SCRIPTS))
-
-import evaluate  # noqa: E402
-from recipes.generation import read_generated  # noqa: E402
-from recipes.scoring import detokenize, split_compounds  # noqa: E402
+from recipes.generation import read_generated
+from recipes.scoring import detokenize, split_compounds
 
 WORDS = "The a cat Dog house sees likes not very well-known old tree , and it 's great".split()
 

@@ -1,17 +1,12 @@
 """Curves come out of logs as fairseq's own progress bars wrote them in; pictures show them."""
 
 import logging
-import sys
 
+import plot_training
 import pytest
 from fairseq.logging import progress_bar as bars
 from matplotlib import image
-from tiny_translation import SCRIPTS
-
-sys.path.insert(0, str(SCRIPTS))
-
-import plot_training  # noqa: E402
-from recipes.curves import read_curves  # noqa: E402
+from recipes.curves import read_curves
 
 FORMATS = {
     "json": lambda: bars.JsonProgressBar([0] * 100, epoch=1, log_interval=10),

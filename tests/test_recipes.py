@@ -1,16 +1,11 @@
 """The recipes in examples/: every command fits fairseq's parsers, variants differ as named."""
 
-import sys
-
 import pytest
-from tiny_translation import REPOSITORY, SCRIPTS, write_yaml
-
-sys.path.insert(0, str(SCRIPTS))
-
-from corpus.config import load as load_corpus  # noqa: E402
-from recipes.commands import USER_DIR  # noqa: E402
-from recipes.options import as_arguments, check_options, load_plugin  # noqa: E402
-from recipes.recipe import load_recipe  # noqa: E402
+from corpus.config import load as load_corpus
+from recipes.commands import USER_DIR
+from recipes.options import as_arguments, check_options, load_plugin
+from recipes.recipe import load_recipe
+from tiny_translation import REPOSITORY, write_yaml
 
 EXAMPLES = REPOSITORY / "examples" / "translation"
 CORPORA = sorted(path.parent.name for path in EXAMPLES.glob("*/common.yml"))

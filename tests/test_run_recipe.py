@@ -5,16 +5,13 @@ import re
 import shutil
 import signal
 import subprocess
-import sys
 import time
+import zipfile
 from pathlib import Path
 
 import pytest
-from tiny_translation import SCRIPTS, SIZES, arguments, command, make_corpus, run
-
-sys.path.insert(0, str(SCRIPTS))
-
-import run_recipe  # noqa: E402
+import run_recipe
+from tiny_translation import SIZES, arguments, command, make_corpus, run
 
 STEPS = ("train", "average", "generate", "evaluate")
 
@@ -237,6 +234,27 @@ def kill_when(arguments: list[str], moment: Path) -> None:
         time.sleep(0.005)
     child.send_signal(signal.SIGKILL)
     child.wait()
+
+
+def test_told_to_stop_the_runner_lets_the_training_save(recipes):
+    endless = ("--name", "stopped", "--set", "max-epoch=100000", "--steps", "train")
+    options = arguments(recipes / "transformer_lite.yml", *endless)
+    child = subprocess.Popen(command(*options), stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+    folder = seed_folder(recipes, "stopped")
+    deadline = time.monotonic() + 120
+    while not (folder / "checkpoints" / "checkpoint1.pt").exists():
+        assert child.poll() is None and time.monotonic() < deadline
+        time.sleep(0.01)
+        if (log := folder / "logs" / "train.log").exists():
+            assert "Traceback" not in log.read_text()
+    child.terminate()
+    output = child.communicate()[0].decode()
+    assert child.returncode == 130
+    assert output.strip().splitlines()[-1] == "stopped; the same command goes on from here"
+    saved = re.findall(r"Saving checkpoint to .*checkpoint_last.pt", output)
+    assert saved and "Traceback" not in output
+    assert zipfile.is_zipfile(folder / "checkpoints" / "checkpoint_last.pt")
+    assert not (folder / "steps" / "train.json").exists()
 
 
 def test_bad_input_is_refused_in_one_line_before_anything_runs(tmp_path, main):

@@ -14,7 +14,7 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from .commands import printable
 from .runs import read_json, write_json
@@ -136,17 +136,19 @@ def execute(
         )
         os.close(writing)
         try:
-            for chunk in _chunks(reading):
-                sys.stdout.buffer.write(chunk)
-                sys.stdout.buffer.flush()
-                kept.write(chunk)
-                kept.flush()
+            _pass_on(reading, kept)
             code = child.wait()
+        except BaseException:
+            # Let it end in order and say so (a training may save first); if asked again, do not.
+            child.terminate()
+            try:
+                _pass_on(reading, kept)
+            finally:
+                child.kill()
+                child.wait()
+            raise
         finally:
             os.close(reading)
-            if child.poll() is None:
-                child.terminate()
-                child.wait()
     if code:
         raise ValueError(f"{log}: the command ended with exit code {code}; its output is in there")
 
@@ -160,15 +162,19 @@ def _terminal() -> tuple[int, int]:
     return reading, writing
 
 
-def _chunks(descriptor: int) -> Iterator[bytes]:
+def _pass_on(reading: int, log: BinaryIO) -> None:
+    """Copy what a command prints to our output and to its log until it prints no more."""
     while True:
         try:
-            chunk = os.read(descriptor, 65536)
+            chunk = os.read(reading, 65536)
         except OSError:  # how Linux reports that nobody writes to a pseudo-terminal any more
             return
         if not chunk:
             return
-        yield chunk
+        log.write(chunk)
+        log.flush()
+        sys.stdout.buffer.write(chunk)
+        sys.stdout.buffer.flush()
 
 
 def _die_with_parent() -> None:
