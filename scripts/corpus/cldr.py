@@ -75,7 +75,8 @@ Japan Korea Moscow New_Zealand Pakistan Singapore""".split()
 MIN_WORDS, MAX_WORDS = 8, 25
 # As many draws in a row without a new sentence mean that there are none left worth waiting for.
 PATIENCE = 2000
-PROBES = 400
+# Values of each kind that are compared with those of the kinds before it.
+PROBES = 200
 
 
 LIST_STYLES = ("standard", "or")
