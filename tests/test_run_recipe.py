@@ -212,7 +212,7 @@ def test_killed_at_any_step_the_run_goes_on_to_whole_results(recipes, tmp_path, 
         assert scored["sentences"] == SIZES[test_set]
         assert len(scored["scores"]) == len(whole["scores"][test_set]["scores"])
     epochs = re.findall(r"end of epoch (\d+) ", (folder / "logs" / "train.log").read_text())
-    assert epochs[-1] == "12" and int(epochs[0]) == 1 and len(epochs) < 2 * 12
+    assert epochs[-1] == "12" and len(epochs) <= 12  # none twice: it was killed after the first
     data = ("raw", "tok", "bpe")
     assert files_below(killed, data) == files_below(recipes, data)
 
