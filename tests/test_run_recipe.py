@@ -1,6 +1,8 @@
 """From raw text to results.json through the command, uninterrupted and killed at every step."""
 
+import contextlib
 import json
+import os
 import re
 import shutil
 import signal
@@ -11,6 +13,7 @@ from pathlib import Path
 
 import pytest
 import run_recipe
+from recipes.curves import read_curves
 from tiny_translation import SIZES, arguments, command, make_corpus, run
 
 STEPS = ("train", "average", "generate", "evaluate")
@@ -234,6 +237,26 @@ def kill_when(arguments: list[str], moment: Path) -> None:
         time.sleep(0.005)
     child.send_signal(signal.SIGKILL)
     child.wait()
+
+
+def test_progress_bars_are_drawn_on_a_terminal_and_the_log_still_has_curves(recipes):
+    options = ("--name", "bars", "--set", "log-format=tqdm", "--steps", "train")
+    ours, theirs = os.openpty()
+    child = subprocess.Popen(
+        command(*arguments(recipes / "transformer_lite.yml", *options)),
+        stdout=theirs,
+        stderr=theirs,
+    )
+    os.close(theirs)
+    shown = b""
+    with contextlib.suppress(OSError):  # the end of a terminal's output
+        while chunk := os.read(ours, 65536):
+            shown += chunk
+    os.close(ours)
+    assert child.wait() == 0
+    assert b"epoch 001:   0%|" in shown
+    curves = read_curves(seed_folder(recipes, "bars"))
+    assert len(curves.curve("valid", "loss")[0]) == 12
 
 
 def test_told_to_stop_the_runner_lets_the_training_save(recipes):

@@ -6,6 +6,7 @@ import contextlib
 import ctypes
 import fcntl
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -156,9 +157,9 @@ def execute(
 def _terminal() -> tuple[int, int]:
     """A pseudo-terminal: progress bars are drawn only where a program sees a terminal."""
     reading, writing = os.openpty()
-    with contextlib.suppress(OSError):
-        size = fcntl.ioctl(sys.stdout.fileno(), termios.TIOCGWINSZ, b"\0" * 8)
-        fcntl.ioctl(writing, termios.TIOCSWINSZ, size)
+    size = shutil.get_terminal_size()
+    # Of no width, as a new one is, a bar would not be drawn either.
+    termios.tcsetwinsize(writing, (size.lines or 24, size.columns or 80))
     return reading, writing
 
 
