@@ -11,13 +11,16 @@ Replaced in fairseq:
   the weights are touched, because a gradient is NaN or infinite.
 - ``iterators.BackgroundConsumer.run``: the processes that load data are started from this thread
   and inherit that SIGTERM waits. Job managers send it to all processes of a job; the training
-  would fail for want of data before it could save. These processes end with their parent.
+  would fail for want of data before it could save. These processes end with their parent, which
+  kills them: multiprocessing would send them SIGTERM and wait for ever.
 """
 
 from __future__ import annotations
 
+import atexit
 import functools
 import logging
+import multiprocessing.util  # registers the function that ends daemons at exit
 import signal
 import threading
 from collections.abc import Callable
@@ -83,6 +86,13 @@ def _shield_from_sigterm(original: Callable[..., None]) -> Callable[..., None]:
     return run
 
 
+def _kill_data_processes() -> None:
+    """At the exit of the program, before multiprocessing ends its daemons in its own way."""
+    for process in multiprocessing.active_children():
+        if process.daemon:
+            process.kill()
+
+
 def _floating_point_error(error: BaseException | None) -> FloatingPointError | None:
     """The error itself, or the one that fairseq was looking into when its search failed."""
     while error is not None and not isinstance(error, FloatingPointError):
@@ -119,3 +129,5 @@ def install() -> None:
     Trainer.get_train_iterator = _remember_iterator(Trainer.get_train_iterator)
     iterators.BackgroundConsumer.run = _shield_from_sigterm(iterators.BackgroundConsumer.run)
     Trainer.train_step = _stop_after_update(Trainer.train_step)
+    # Functions registered last run first: this one before that of multiprocessing.
+    atexit.register(_kill_data_processes)
