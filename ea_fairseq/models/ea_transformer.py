@@ -207,7 +207,7 @@ class EATransformerModel(TransformerModel):
     @classmethod
     def add_args(cls, parser: ArgumentParser) -> None:
         super().add_args(parser)
-        EAOptions.add_args(parser.add_argument_group("evolving attention"))
+        EAOptions.add_args(parser)
 
     @classmethod
     def build_model(cls, args: Namespace, task: Any) -> "EATransformerModel":
