@@ -41,21 +41,26 @@ def lengths_case(seed=0):
     return sources, prefixes
 
 
-@every_setting
-def test_model_equals_loops_in_a_padded_batch(options):
-    model = build_strong(**options)
-    sources, prefixes = lengths_case()
-    oracle = Transformer(
+def oracle_of(model, options):
+    """The loops of reference.py with the model's weights."""
+    return Transformer(
         {name: value.numpy() for name, value in model.state_dict().items()},
         layers=TINY["encoder_layers"],
         heads=TINY["encoder_attention_heads"],
         alpha=0.4,
         beta=0.5,
-        convolution=options.get("ea_convolution", ALL),
-        skip=options.get("ea_skip", "encoder"),
+        convolution=options.get("ea_convolution", ALL).split(","),
+        skip=options.get("ea_skip", "encoder").split(","),
         normalize_before="encoder_normalize_before" in options,
         padding_idx=PAD,
     )
+
+
+@every_setting
+def test_model_equals_loops_in_a_padded_batch(options):
+    model = build_strong(**options)
+    sources, prefixes = lengths_case()
+    oracle = oracle_of(model, options)
     batch = score(model, sources, prefixes)
     for scores, source, prefix in zip(batch, sources, prefixes, strict=True):
         expected = torch.from_numpy(oracle.scores(source.tolist(), prefix.tolist()))

@@ -3,7 +3,6 @@
 import os
 import re
 import shlex
-import shutil
 import subprocess
 import sys
 from importlib import metadata
@@ -118,9 +117,12 @@ def test_test_command_passes_in_this_environment():
 @pytest.mark.slow
 def test_demo_prints_score_signature_and_ten_translations(tmp_path):
     (command,) = shown("bash examples/translation/demo.sh")
-    output = run(command, ROOT, f"{SMALL[command]} --work-dir {shlex.quote(str(tmp_path))}")
-    assert re.search(r"BLEU", output) and "|version:" in output
-    assert str(tmp_path) in output
-    again = run(command, ROOT, f"{SMALL[command]} --work-dir {shlex.quote(str(tmp_path))}")
-    assert again.count("fairseq_cli.train") == 0 or "done" in again
-    shutil.rmtree(tmp_path)
+    more = f"{SMALL[command]} --work-dir {shlex.quote(str(tmp_path))}"
+    output = run(command, ROOT, more)
+    assert "$ " in output and "fairseq_cli.train" in output
+    assert re.search(r"^sacreBLEU.*: nrefs:1\|.*\|version:", output, re.M)
+    assert len(re.findall(r"^  translation ", output, re.M)) == 10
+    assert f"checkpoints   {tmp_path}" in output
+    again = run(command, ROOT, more)
+    assert "train: done before" in again and "fairseq_cli.train" not in again
+    assert output[output.index("== ") :].splitlines()[-1] == again.splitlines()[-1]
