@@ -69,6 +69,7 @@ def test_every_shown_command_is_known_here():
     )
     assert [c for c in COMMANDS if not c.strip().startswith(run_below)] == []
     inline = re.findall(r"`((?:python|bash) scripts/[^`]+)`", README)
+    # Both run above or in tests of their own.
     assert set(inline) <= {"python scripts/model_cost.py", "bash scripts/test.sh"}
 
 
