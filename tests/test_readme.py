@@ -68,9 +68,21 @@ def test_every_shown_command_is_known_here():
         "--user-dir",
     )
     assert [c for c in COMMANDS if not c.strip().startswith(run_below)] == []
-    inline = re.findall(r"`((?:python|bash) scripts/[^`]+)`", README)
-    # Both run above or in tests of their own.
-    assert set(inline) <= {"python scripts/model_cost.py", "bash scripts/test.sh"}
+
+
+def test_commands_within_sentences_run_and_print_what_the_page_says():
+    inline = set(re.findall(r"`((?:python|bash) [\w/]+\.(?:py|sh))`", README))
+    inline -= {"bash scripts/test.sh"}  # below
+    assert inline == {"python scripts/model_cost.py", "python tests/worst_differences.py"}
+    costs = run("python scripts/model_cost.py", ROOT)
+    for parameters in re.findall(r"\d+,\d{3},\d{3}", README):
+        assert parameters in costs
+    worst = re.findall(
+        r"^(torch\.float\d+) .* (\S+)$", run("python tests/worst_differences.py", ROOT), re.M
+    )
+    assert len(worst) == 6
+    for dtype, difference in worst:
+        assert float(difference) < (1e-6 if dtype == "torch.float64" else 1e-4)
 
 
 def test_installed_packages_are_the_tested_ones():
