@@ -11,6 +11,7 @@ import logging
 import os
 import random
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -51,6 +52,9 @@ class Command:
 
     def _run(self, arguments, env, before):
         status = 1
+        # A suite that runs in the background of a script is started with Ctrl-C ignored.
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
         try:
             for number, file in ((1, self._output), (2, self._errors)):
                 os.dup2(file.fileno(), number)
