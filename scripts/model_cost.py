@@ -51,13 +51,15 @@ def cost(
     from torch.nn.attention import SDPBackend, sdpa_kernel
     from torch.utils.flop_counter import FlopCounterMode
 
+    from ea_fairseq.native.library import torch_alone
+
     args, _ = _parse(arch, options or {})
     model = _build(args).eval()
     tokens = {"src_tokens": (1, src_len), "prev_output_tokens": (1, tgt_len)}
     batch = {name: torch.full(shape, 5) for name, shape in tokens.items()}
     counter = FlopCounterMode(display=False)
-    # The counter does not see fused attention on the CPU; as plain products, it does.
-    with torch.no_grad(), sdpa_kernel(SDPBackend.MATH), counter:
+    # The counter does not see fused or compiled attention on the CPU; as plain products, it does.
+    with torch.no_grad(), sdpa_kernel(SDPBackend.MATH), torch_alone(), counter:
         model(src_lengths=torch.tensor([src_len]), features_only=True, **batch)
     outside = ("embed_tokens", "embed_positions", "output_projection", "adaptive_softmax")
     parameters = sum(

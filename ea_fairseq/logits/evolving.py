@@ -2,6 +2,7 @@
 
 from torch import Tensor
 
+from ..native import fused_attention
 from .base import LogitTransform, State, zero_hidden
 from .conv import MAP_CONVOLUTIONS
 
@@ -56,6 +57,35 @@ class EvolvingLogits(LogitTransform):
         if self.convolution is None:
             return a_in, visible
         return a_in.lerp(self.convolution(a_in, visible), self.beta), visible
+
+    def attend(
+        self,
+        queries: Tensor,
+        keys: Tensor,
+        values: Tensor,
+        visible: Tensor | None,
+        carry: Tensor | None,
+        dropout: float = 0.0,
+        need_probs: bool = False,
+    ) -> tuple[Tensor, Tensor | None, Tensor | None]:
+        """See :meth:`LogitTransform.attend`; compiled where that is possible."""
+        if self.convolution is None or not fused_attention.is_available(queries):
+            return super().attend(queries, keys, values, visible, carry, dropout, need_probs)
+        return fused_attention.fused_attention(
+            queries,
+            keys,
+            values,
+            visible,
+            carry if self.uses_carry else None,
+            self.convolution.kernel(),
+            self.convolution.bias,
+            fused_attention.Evolution(
+                self.alpha, self.beta, self.convolution.move, self.convolution.lower_triangular
+            ),
+            dropout,
+            need_carry=self.uses_carry,
+            need_probs=need_probs,
+        )
 
     def step(
         self, logits: Tensor, visible: Tensor | None, carry: Tensor | None, state: State

@@ -55,59 +55,52 @@ class TransformedAttention(MultiheadAttention):
                 entries, or None where the transform does not use them
         """
         attend = self._attend_full if incremental_state is None else self._attend_step
-        values, logits, visible = attend(query, key, visible, carry, incremental_state)
-
-        probs = _masked_softmax(logits, visible)
-        output = _shared_matmul(self.dropout_module(probs).to(values.dtype), values)
-        output = output.permute(2, 0, 1, 3).reshape(query.shape[0], query.shape[1], self.embed_dim)
-        return (
-            self.out_proj(output),
-            probs.transpose(0, 1) if need_weights else None,
-            logits if self.transform.uses_carry else None,
+        output, carry, probs = attend(
+            self._heads(self.q_proj(query) * self.scaling),
+            key,
+            visible,
+            carry,
+            incremental_state,
+            need_weights,
         )
+        output = output.permute(2, 0, 1, 3).reshape(query.shape[0], query.shape[1], self.embed_dim)
+        return self.out_proj(output), probs.transpose(0, 1) if need_weights else None, carry
 
     def _attend_full(
         self,
-        query: Tensor,
+        queries: Tensor,
         key: Tensor,
         visible: Tensor | None,
         carry: Tensor | None,
         _: None,
-    ) -> tuple[Tensor, Tensor, Tensor | None]:
+        need_weights: bool,
+    ) -> tuple[Tensor, Tensor | None, Tensor | None]:
         keys, values = self._heads(self.k_proj(key)), self._heads(self.v_proj(key))
-        logits = self._logits(query, keys)
-        logits, visible = self.transform(logits, visible, carry)
-        return values, logits, visible
+        dropping = self.training or self.dropout_module.apply_during_inference
+        dropout = self.dropout_module.p if dropping else 0.0
+        return self.transform.attend(queries, keys, values, visible, carry, dropout, need_weights)
 
     def _attend_step(
         self,
-        query: Tensor,
+        queries: Tensor,
         key: Tensor | None,
         visible: Tensor | None,
         carry: Tensor | None,
         incremental_state: IncrementalState,
-    ) -> tuple[Tensor, Tensor, Tensor | None]:
+        need_weights: bool,
+    ) -> tuple[Tensor, Tensor | None, Tensor | None]:
         keys, values = self._cached_heads(key, incremental_state)
-        logits = self._logits(query, keys)
         state = self.get_incremental_state(incremental_state, "logit_state") or {}
-        logits, visible, state = self.transform.step(logits, visible, carry, state)
+        output, carry, probs, state = self.transform.attend_step(
+            queries, keys, values, visible, carry, state, need_weights
+        )
         self.set_incremental_state(incremental_state, "logit_state", state)
-        return values, logits, visible
+        return output, carry, probs
 
     def _heads(self, projected: Tensor) -> Tensor:
         """(length, batch, embed_dim) to (batch, heads, length, head_dim)."""
         length, bsz, _ = projected.shape
         return projected.view(length, bsz, self.num_heads, self.head_dim).permute(1, 2, 0, 3)
-
-    def _logits(self, query: Tensor, keys: Tensor) -> Tensor:
-        """Scaled products, (batch, heads, tgt_len, src_len), in float32 at least.
-
-        The maps of all layers add up: half precision would lose digits that the softmax needs, and
-        a convolution over large logits would overflow.
-        """
-        queries = self._heads(self.q_proj(query) * self.scaling)
-        logits = _shared_matmul(queries, keys.transpose(2, 3))
-        return logits.float() if logits.dtype in (torch.float16, torch.bfloat16) else logits
 
     def _cached_heads(
         self, key: Tensor | None, incremental_state: IncrementalState
@@ -144,34 +137,3 @@ class TransformedAttention(MultiheadAttention):
             state = {name: kept.index_select(0, new_order) for name, kept in state.items()}
             self.set_incremental_state(incremental_state, "logit_state", state)
         return incremental_state
-
-
-def _masked_softmax(logits: Tensor, visible: Tensor | None) -> Tensor:
-    """Softmax over visible keys, in float32 at least; rows without any are 0, not NaN."""
-    if visible is None:
-        return logits.softmax(dim=-1)
-    # The lowest finite number instead of -inf: exp gives 0 all the same wherever there is a
-    # visible key, and rows without one keep finite gradients.
-    lowest = torch.finfo(logits.dtype).min
-    probs = logits.masked_fill(~visible, lowest).softmax(dim=-1)
-    return probs.masked_fill(~visible.any(dim=-1, keepdim=True), 0.0)
-
-
-def _shared_matmul(rows: Tensor, matrices: Tensor) -> Tensor:
-    """Products of each hypothesis's rows with the matrices of its sentence.
-
-    Args:
-        rows: (batch, heads, tgt_len, a); tgt_len = 1 where hypotheses share matrices
-        matrices: (batch, heads, a, b), or (sentences, heads, a, b) with batch a multiple of
-            sentences
-
-    Returns:
-        (batch, heads, tgt_len, b)
-    """
-    bsz, num_heads, tgt_len, width = rows.shape
-    sentences = matrices.size(0)
-    if bsz == sentences:
-        return rows @ matrices
-    assert tgt_len == 1
-    rows = rows.view(sentences, bsz // sentences, num_heads, width).transpose(1, 2)
-    return (rows @ matrices).transpose(1, 2).reshape(bsz, num_heads, 1, -1)

@@ -1,0 +1,138 @@
+"""The compiled library: built by the machine's own C++ compiler when first needed, then kept.
+
+It is never required. Where there is no compiler, or ``EA_FAIRSEQ_NATIVE=0``, everything runs on
+torch alone, with equal results.
+"""
+
+import contextlib
+import ctypes
+import functools
+import hashlib
+import logging
+import os
+import platform
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from contextvars import ContextVar
+from pathlib import Path
+
+from ..errors import UserError
+
+logger = logging.getLogger(__name__)
+
+SOURCE = Path(__file__).with_name("attention_maps.cpp")
+FLAGS = (
+    "-std=c++17",
+    "-O3",
+    "-march=native",
+    "-ffp-contract=fast",
+    "-fno-math-errno",
+    "-fno-trapping-math",
+    "-fopenmp",
+    "-shared",
+    "-fPIC",
+)
+SWITCH = "EA_FAIRSEQ_NATIVE"
+
+_switched_off: ContextVar[bool] = ContextVar("torch alone", default=False)
+
+
+@contextlib.contextmanager
+def torch_alone() -> Iterator[None]:
+    """Inside the context, nothing compiled is used: for comparisons and for counting products."""
+    token = _switched_off.set(True)
+    try:
+        yield
+    finally:
+        _switched_off.reset(token)
+
+
+def is_switched_off() -> bool:
+    """Whether :func:`torch_alone` holds."""
+    return _switched_off.get()
+
+
+def compiler() -> str | None:
+    """Path of the C++ compiler: ``$CXX``, else g++, or None where there is neither."""
+    return shutil.which(os.environ.get("CXX") or "g++")
+
+
+@functools.cache
+def load_library() -> ctypes.CDLL | None:
+    """The library, built if need be, or None where it is switched off or cannot be built.
+
+    Raises:
+        UserError: where the switch has another value than 0 or 1
+    """
+    switch = os.environ.get(SWITCH, "1")
+    if switch not in ("0", "1"):
+        raise UserError(f"{SWITCH}={switch}: choices are 0 (torch alone) and 1 (compiled, default)")
+    if switch == "0":
+        return None
+    command = compiler()
+    if command is None:
+        logger.info("no C++ compiler: attention maps are computed by torch alone, more slowly")
+        return None
+    try:
+        return ctypes.CDLL(str(_built(command)))
+    except (OSError, subprocess.SubprocessError) as error:
+        reason = getattr(error, "stderr", None) or str(error)
+        logger.warning(
+            "%s did not build (%s): attention maps are computed by torch alone, more slowly",
+            SOURCE.name,
+            reason.strip().splitlines()[0] if reason.strip() else type(error).__name__,
+        )
+        return None
+
+
+def _built(command: str) -> Path:
+    """The library's file for this source, compiler and processor; compiles where it is missing."""
+    version = subprocess.run(
+        [command, "--version"], capture_output=True, text=True, check=True, timeout=60
+    ).stdout
+    parts = (SOURCE.read_text(), " ".join(FLAGS), command, version, _processor())
+    digest = hashlib.sha256("\0".join(parts).encode()).hexdigest()[:16]
+    path = _folder() / f"attention_maps-{digest}.so"
+    if path.exists():
+        return path
+    with tempfile.NamedTemporaryFile(dir=path.parent, suffix=".tmp", delete=False) as file:
+        building = Path(file.name)
+    try:
+        logger.info("compiling %s, once for this machine", SOURCE.name)
+        subprocess.run(
+            [command, *FLAGS, str(SOURCE), "-o", str(building)],
+            capture_output=True,
+            text=True,
+            check=True,
+            timeout=300,
+        )
+        building.replace(path)  # several processes may build at once: the last one wins
+    finally:
+        building.unlink(missing_ok=True)
+    return path
+
+
+def _folder() -> Path:
+    """The user's own folder for the library; nobody else may write there, as it will be run.
+
+    Raises:
+        OSError: where it belongs to somebody else or others may write to it
+    """
+    cache = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    folder = Path(cache) / "ea_fairseq"
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    status = folder.stat()
+    if status.st_uid != os.getuid() or status.st_mode & 0o022:
+        raise PermissionError(f"{folder} can be written by others")
+    return folder
+
+
+def _processor() -> str:
+    """What -march=native depends on: a folder may be shared by machines of different kinds."""
+    try:
+        with open("/proc/cpuinfo", encoding="utf-8") as lines:
+            return next((line for line in lines if line.startswith("flags")), "")
+    except OSError:
+        return platform.processor() or platform.machine()

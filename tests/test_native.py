@@ -1,0 +1,243 @@
+"""The compiled attention maps: equal to the equations on torch, never required."""
+
+import itertools
+import os
+import subprocess
+import sys
+
+import pytest
+import torch
+from small_models import build_strong, padded, sentences
+
+from ea_fairseq.errors import UserError
+from ea_fairseq.logits.evolving import EvolvingLogits
+from ea_fairseq.native import fused_attention, library
+
+needs_compiler = pytest.mark.skipif(library.compiler() is None, reason="no C++ compiler")
+
+
+def attention_inputs(attention, num_heads, lengths, kernel_size, dtype, hide, **options):
+    """A transform and its inputs, all of which take gradients, and what is visible."""
+    torch.manual_seed(sum(lengths) + num_heads)
+    bsz, tgt_len, src_len = lengths
+    src_len = tgt_len if attention != "encoder-decoder" else src_len
+    settings = {"alpha": 0.3, "beta": 0.5, "convolution": True, "skip": True, **options}
+    transform = EvolvingLogits(attention, num_heads, kernel_size=kernel_size, **settings).to(dtype)
+    visible = None
+    if attention == "decoder":
+        visible = torch.ones(tgt_len, tgt_len, dtype=torch.bool).tril()[None, None]
+    if hide:
+        queries, keys = torch.rand(bsz, tgt_len) < 0.7, torch.rand(bsz, src_len) < 0.7
+        pairs = queries[:, None, :, None] & keys[:, None, None, :]
+        visible = pairs if visible is None else pairs & visible
+    shapes = [(bsz, num_heads, length, 6) for length in (tgt_len, src_len, src_len)]
+    shapes.append((bsz, num_heads, tgt_len, src_len))
+    tensors = [torch.randn(shape, dtype=dtype, requires_grad=True) for shape in shapes]
+    return transform, tensors, visible
+
+
+def results(transform, tensors, visible, dropout=0.0):
+    """Output, carry, probabilities, and the gradients of all inputs and parameters."""
+    torch.manual_seed(5)
+    queries, keys, values, carry = tensors
+    outputs = transform.attend(queries, keys, values, visible, carry, dropout, need_probs=True)
+    outputs = [output for output in outputs if output is not None]
+    weights = [torch.randn_like(output) for output in outputs]
+    loss = sum((output * weight).sum() for output, weight in zip(outputs, weights, strict=True))
+    inputs = [*tensors, *transform.parameters()]
+    return outputs + list(torch.autograd.grad(loss, inputs, materialize_grads=True))
+
+
+def assert_equal_to_torch(transform, tensors, visible, dropout=0.0):
+    compiled = results(transform, tensors, visible, dropout)
+    with library.torch_alone():
+        expected = results(transform, tensors, visible, dropout)
+    single = tensors[0].dtype == torch.float32
+    for ours, theirs in zip(compiled, expected, strict=True):
+        scale = 1 + theirs.abs().max().item()
+        torch.testing.assert_close(ours, theirs, rtol=0, atol=scale * (3e-6 if single else 1e-14))
+
+
+@needs_compiler
+@pytest.mark.parametrize("attention", ["encoder", "decoder", "encoder-decoder"])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_values_and_gradients_equal_those_of_the_equations(attention, dtype):
+    lengths = [(1, 1, 1), (2, 5, 7), (3, 17, 16), (2, 33, 40)]
+    cases = itertools.product((1, 3, 4, 8), lengths, (1, 3, 5), (False, True))
+    for num_heads, shape, kernel_size, hide in cases:
+        inputs = attention_inputs(attention, num_heads, shape, kernel_size, dtype, hide)
+        assert_equal_to_torch(*inputs)
+
+
+@needs_compiler
+def test_without_skip_there_is_no_carry():
+    transform, tensors, visible = attention_inputs(
+        "encoder", 4, (2, 9, 9), 3, torch.float64, True, skip=False
+    )
+    assert transform.attend(*tensors[:3], visible, tensors[3])[1] is None
+    assert_equal_to_torch(transform, tensors, visible)
+
+
+@needs_compiler
+def test_dropout_draws_the_numbers_that_torch_draws():
+    inputs = attention_inputs("encoder-decoder", 4, (3, 8, 11), 3, torch.float64, True)
+    assert_equal_to_torch(*inputs, dropout=0.4)
+    assert not torch.equal(results(*inputs, dropout=0.4)[0], results(*inputs)[0])
+
+
+@needs_compiler
+def test_parts_of_a_batch_make_the_whole(monkeypatch):
+    inputs = attention_inputs("decoder", 4, (5, 12, 12), 3, torch.float64, True)
+    whole = results(*inputs)
+    monkeypatch.setattr(fused_attention, "CHUNK_BYTES", 2 * 4 * 12 * 12 * 8)  # two sentences
+    for ours, theirs in zip(results(*inputs), whole, strict=True):
+        torch.testing.assert_close(ours, theirs, rtol=0, atol=1e-14)
+
+
+@needs_compiler
+def test_any_number_of_threads_gives_the_same():
+    inputs = attention_inputs("encoder", 4, (3, 21, 21), 3, torch.float64, True)
+    threads = torch.get_num_threads()
+    try:
+        torch.set_num_threads(1)
+        single = results(*inputs)
+        torch.set_num_threads(3)
+        several = results(*inputs)
+        again = results(*inputs)
+    finally:
+        torch.set_num_threads(threads)
+    for ours, theirs, repeated in zip(several, single, again, strict=True):
+        torch.testing.assert_close(ours, theirs, rtol=0, atol=1e-14)
+        assert torch.equal(ours, repeated)
+
+
+@needs_compiler
+def test_extreme_logits_stay_finite_and_exact():
+    transform, tensors, visible = attention_inputs("encoder", 4, (2, 9, 9), 3, torch.float32, True)
+    with torch.no_grad():
+        tensors[0] *= 1e4
+    outputs = transform.attend(*tensors[:3], visible, tensors[3], need_probs=True)
+    with library.torch_alone():
+        expected = transform.attend(*tensors[:3], visible, tensors[3], need_probs=True)
+    for ours, theirs in zip(outputs, expected, strict=True):
+        assert ours.isfinite().all()
+        torch.testing.assert_close(ours, theirs, rtol=1e-5, atol=1e-5)
+
+
+@needs_compiler
+def test_gradients_of_what_is_used_alone():
+    transform, tensors, visible = attention_inputs("encoder", 4, (2, 6, 6), 3, torch.float64, True)
+
+    def grads(index):
+        outputs = transform.attend(*tensors[:3], visible, tensors[3], need_probs=True)
+        return torch.autograd.grad(outputs[index].square().sum(), tensors, materialize_grads=True)
+
+    for index in range(3):
+        compiled = grads(index)
+        with library.torch_alone():
+            expected = grads(index)
+        for ours, theirs in zip(compiled, expected, strict=True):
+            torch.testing.assert_close(ours, theirs, rtol=0, atol=1e-12)
+
+
+@needs_compiler
+def test_training_with_the_same_seed_gives_the_same_losses():
+    def losses():
+        model = build_strong(dropout=0.2, attention_dropout=0.1).float().train()
+        optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
+        source = padded(sentences([7, 12, 3], seed=1), left=True)
+        target = padded(sentences([9, 6, 5], seed=2))
+        torch.manual_seed(3)
+        found = []
+        for _ in range(4):
+            loss = model(source, None, target)[0].log_softmax(dim=-1).square().mean()
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            found.append(loss.item())
+        return found
+
+    compiled = losses()
+    with library.torch_alone():
+        assert losses() == pytest.approx(compiled, rel=2e-5)
+    assert len(set(compiled)) == 4
+
+
+@needs_compiler
+def test_keeps_no_map_for_the_gradient():
+    transform, tensors, visible = attention_inputs("decoder", 4, (2, 40, 40), 3, torch.float32, 0)
+    kept = []
+
+    def keep(tensor):
+        kept.append(tensor.numel())
+        return tensor
+
+    with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
+        transform.attend(*tensors[:3], visible, None)
+    assert kept and max(kept) < 2 * 4 * 40 * 40
+
+
+def run_python(code, **environment):
+    return subprocess.run(
+        [sys.executable, "-c", code],
+        env={**os.environ, **environment},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+
+
+LOAD = """
+import logging
+logging.basicConfig(level=logging.INFO)
+from ea_fairseq.native.library import load_library
+print(load_library() is not None)
+"""
+
+
+@needs_compiler
+def test_is_compiled_once(tmp_path):
+    first = run_python(LOAD, XDG_CACHE_HOME=str(tmp_path))
+    assert first.stdout.strip() == "True" and "compiling" in first.stderr
+    files = list((tmp_path / "ea_fairseq").iterdir())
+    second = run_python(LOAD, XDG_CACHE_HOME=str(tmp_path))
+    assert second.stdout.strip() == "True" and "compiling" not in second.stderr
+    assert list((tmp_path / "ea_fairseq").iterdir()) == files and len(files) == 1
+
+
+@pytest.mark.parametrize(
+    "environment, message",
+    [
+        ({"EA_FAIRSEQ_NATIVE": "0"}, ""),
+        ({"CXX": "no-such-compiler"}, "no C++ compiler"),
+        ({"CXX": "false"}, "did not build"),
+    ],
+)
+def test_is_never_required(environment, message, tmp_path):
+    done = run_python(LOAD, XDG_CACHE_HOME=str(tmp_path), **environment)
+    assert done.stdout.strip() == "False"
+    assert message in done.stderr and "Traceback" not in done.stderr
+    assert not list(tmp_path.glob("ea_fairseq/*"))
+
+
+@needs_compiler
+def test_runs_nothing_from_a_folder_that_others_may_write(tmp_path):
+    folder = tmp_path / "ea_fairseq"
+    folder.mkdir()
+    folder.chmod(0o777)
+    done = run_python(LOAD, XDG_CACHE_HOME=str(tmp_path))
+    assert done.stdout.strip() == "False" and "can be written by others" in done.stderr
+
+
+def test_a_wrong_switch_is_refused(monkeypatch):
+    monkeypatch.setenv("EA_FAIRSEQ_NATIVE", "yes")
+    library.load_library.cache_clear()
+    try:
+        with pytest.raises(UserError, match="EA_FAIRSEQ_NATIVE=yes.*0.*1"):
+            library.load_library()
+    finally:
+        library.load_library.cache_clear()
+
+
+def test_half_precision_runs_on_torch():
+    assert not fused_attention.is_available(torch.zeros(1, dtype=torch.bfloat16))
