@@ -45,6 +45,7 @@ class LogitTransform(nn.Module):
         queries: Tensor,
         keys: Tensor,
         values: Tensor,
+        scaling: float,
         visible: Tensor | None,
         carry: Tensor | None,
         dropout: float = 0.0,
@@ -55,9 +56,10 @@ class LogitTransform(nn.Module):
         A transform may override it with a faster way to the same numbers.
 
         Args:
-            queries: (batch, heads, tgt_len, head_dim), scaled
+            queries: (batch, heads, tgt_len, head_dim)
             keys: (batch, heads, src_len, head_dim)
             values: (batch, heads, src_len, head_dim)
+            scaling: factor of their products
             visible: as in :meth:`forward`
             carry: as in :meth:`forward`
             dropout: of the probabilities
@@ -68,7 +70,7 @@ class LogitTransform(nn.Module):
             logits, or None where the transform does not use them) and the probabilities before
             dropout (batch, heads, tgt_len, src_len), or None
         """
-        logits, visible = self(_products(queries, keys), visible, carry)
+        logits, visible = self(_products(queries * scaling, keys), visible, carry)
         return self._finish(logits, visible, values, dropout, need_probs)
 
     def attend_step(
@@ -76,6 +78,7 @@ class LogitTransform(nn.Module):
         queries: Tensor,
         keys: Tensor,
         values: Tensor,
+        scaling: float,
         visible: Tensor | None,
         carry: Tensor | None,
         state: State,
@@ -84,17 +87,20 @@ class LogitTransform(nn.Module):
         """One new target row of :meth:`attend`, without dropout.
 
         Args:
-            queries: (batch, heads, 1, head_dim), scaled
+            queries: (batch, heads, 1, head_dim)
             keys: (batch, heads, src_len, head_dim), or (sentences, ...) where the hypotheses of a
                 sentence, neighbours in ``queries``, share them
             values: as ``keys``
+            scaling: factor of their products
             visible, carry, state: as in :meth:`step`
             need_probs: whether to return the probabilities
 
         Returns:
             as :meth:`attend`, and the new state
         """
-        logits, visible, state = self.step(_products(queries, keys), visible, carry, state)
+        logits, visible, state = self.step(
+            _products(queries * scaling, keys), visible, carry, state
+        )
         return *self._finish(logits, visible, values, 0.0, need_probs), state
 
     def _finish(

@@ -63,6 +63,7 @@ class EvolvingLogits(LogitTransform):
         queries: Tensor,
         keys: Tensor,
         values: Tensor,
+        scaling: float,
         visible: Tensor | None,
         carry: Tensor | None,
         dropout: float = 0.0,
@@ -70,7 +71,9 @@ class EvolvingLogits(LogitTransform):
     ) -> tuple[Tensor, Tensor | None, Tensor | None]:
         """See :meth:`LogitTransform.attend`; compiled where that is possible."""
         if self.convolution is None or not fused_attention.is_available(queries):
-            return super().attend(queries, keys, values, visible, carry, dropout, need_probs)
+            return super().attend(
+                queries, keys, values, scaling, visible, carry, dropout, need_probs
+            )
         return fused_attention.fused_attention(
             queries,
             keys,
@@ -80,7 +83,11 @@ class EvolvingLogits(LogitTransform):
             self.convolution.kernel(),
             self.convolution.bias,
             fused_attention.Evolution(
-                self.alpha, self.beta, self.convolution.move, self.convolution.lower_triangular
+                self.alpha,
+                self.beta,
+                scaling,
+                self.convolution.move,
+                self.convolution.lower_triangular,
             ),
             dropout,
             need_carry=self.uses_carry,

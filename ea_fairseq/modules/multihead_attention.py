@@ -56,7 +56,7 @@ class TransformedAttention(MultiheadAttention):
         """
         attend = self._attend_full if incremental_state is None else self._attend_step
         output, carry, probs = attend(
-            self._heads(self.q_proj(query) * self.scaling),
+            self._heads(self.q_proj(query)),
             key,
             visible,
             carry,
@@ -78,7 +78,9 @@ class TransformedAttention(MultiheadAttention):
         keys, values = self._heads(self.k_proj(key)), self._heads(self.v_proj(key))
         dropping = self.training or self.dropout_module.apply_during_inference
         dropout = self.dropout_module.p if dropping else 0.0
-        return self.transform.attend(queries, keys, values, visible, carry, dropout, need_weights)
+        return self.transform.attend(
+            queries, keys, values, self.scaling, visible, carry, dropout, need_weights
+        )
 
     def _attend_step(
         self,
@@ -92,7 +94,7 @@ class TransformedAttention(MultiheadAttention):
         keys, values = self._cached_heads(key, incremental_state)
         state = self.get_incremental_state(incremental_state, "logit_state") or {}
         output, carry, probs, state = self.transform.attend_step(
-            queries, keys, values, visible, carry, state, need_weights
+            queries, keys, values, self.scaling, visible, carry, state, need_weights
         )
         self.set_incremental_state(incremental_state, "logit_state", state)
         return output, carry, probs

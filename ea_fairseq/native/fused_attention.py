@@ -8,17 +8,15 @@ from torch import Tensor
 
 from .library import is_switched_off, load_library
 
-# Maps are worked on a few sentences at a time, so that they stay in the processor's cache between
-# the matrix products and the sweeps over them.
-CHUNK_BYTES = 4 * 2**20
-
 
 @dataclass(frozen=True)
 class Evolution:
-    """The constants of :class:`~ea_fairseq.logits.evolving.EvolvingLogits` and its convolution."""
+    """The constants of :class:`~ea_fairseq.logits.evolving.EvolvingLogits`, of its convolution and
+    of the attention."""
 
     alpha: float
     beta: float
+    scaling: float
     move: tuple[int, int]
     lower_triangular: bool
 
@@ -53,14 +51,14 @@ def fused_attention(
     which the maps are computed again.
 
     Args:
-        queries: (batch, heads, tgt_len, head_dim), scaled
+        queries: (batch, heads, tgt_len, head_dim), not yet scaled
         keys: (batch, heads, src_len, head_dim)
         values: (batch, heads, src_len, head_dim)
         visible: bool, broadcastable to (batch, 1, tgt_len, src_len), or None
         carry: (batch, heads, tgt_len, src_len), or None in the first layer
         kernel: (heads, heads, kernel_size, kernel_size)
         bias: (heads,)
-        evolution: alpha, beta and the convolution's move
+        evolution: alpha, beta, the scaling of the products and the convolution's move
         dropout: of the probabilities
         need_carry: whether to return Z
         need_probs: whether to return the probabilities
@@ -74,12 +72,13 @@ def fused_attention(
         visible = visible.expand(bsz, 1, tgt_len, keys.size(2))
         if visible.stride(3) != 1:
             visible = visible.contiguous()
+    queries, keys, values = map(_with_rows, (queries, keys, values))
     return _FusedAttention.apply(
         queries,
         keys,
         values,
         visible,
-        carry,
+        None if carry is None else carry.contiguous(),
         kernel.contiguous(),
         bias.contiguous(),
         evolution,
@@ -105,25 +104,15 @@ class _FusedAttention(torch.autograd.Function):
         need_carry,
         need_probs,
     ):
-        bsz, heads, tgt_len, _ = queries.shape
-        src_len = keys.size(2)
-        carry = None if carry is None else carry.contiguous()
-        evolved = queries.new_empty(bsz, heads, tgt_len, src_len) if need_carry else None
-        probs = queries.new_empty(bsz, heads, tgt_len, src_len) if need_probs else None
-        noise = None
-        if dropout > 0:
-            noise = torch.dropout(queries.new_ones(bsz, heads, tgt_len, src_len), dropout, True)
+        shape = (*queries.shape[:3], keys.size(2))
+        noise = torch.dropout(queries.new_ones(shape), dropout, True) if dropout > 0 else None
+        evolved = queries.new_empty(shape) if need_carry else None
+        probs = queries.new_empty(shape) if need_probs else None
         output = torch.empty_like(queries)
-        for part in _chunks(queries, src_len):
-            maps = queries[part] @ keys[part].transpose(2, 3)
-            work = _Maps(maps, visible, carry, evolved, kernel, bias, evolution, part)
-            work.forward()
-            if probs is not None:
-                probs[part] = maps
-            if noise is not None:
-                maps = maps * noise[part]
-            output[part] = maps @ values[part]
-        ctx.save_for_backward(queries, keys, values, visible, carry, kernel, bias, noise)
+        inputs = queries, keys, values, visible, carry, kernel, bias, noise
+        results = _Results(_heads(output), _address(evolved), _address(probs))
+        _call("forward", inputs, evolution, results)
+        ctx.save_for_backward(*inputs)
         ctx.evolution = evolution
         ctx.set_materialize_grads(False)
         return output, evolved, probs
@@ -131,134 +120,94 @@ class _FusedAttention(torch.autograd.Function):
     @staticmethod
     @torch.autograd.function.once_differentiable
     def backward(ctx, grad_output, grad_evolved, grad_probs):
-        queries, keys, values, visible, carry, kernel, bias, noise = ctx.saved_tensors
-        src_len = keys.size(2)
-        if grad_evolved is not None:
-            grad_evolved = grad_evolved.contiguous()
-        grads = [torch.empty_like(tensor) for tensor in (queries, keys, values)]
-        grad_queries, grad_keys, grad_values = grads
-        grad_carry = None if carry is None else torch.empty_like(carry)
-        grad_kernel, grad_bias = torch.zeros_like(kernel), torch.zeros_like(bias)
-        for part in _chunks(queries, src_len):
-            maps = queries[part] @ keys[part].transpose(2, 3)
-            if grad_output is None:
-                grad_maps = torch.zeros_like(maps)
-            else:
-                grad_maps = grad_output[part] @ values[part].transpose(2, 3)
-            if noise is not None:
-                grad_maps *= noise[part]
-            if grad_probs is not None:
-                grad_maps += grad_probs[part]
-            work = _Maps(maps, visible, carry, None, kernel, bias, ctx.evolution, part)
-            added = work.backward(grad_maps, grad_evolved, grad_carry)
-            grad_kernel += added[0]
-            grad_bias += added[1]
-            grad_queries[part] = grad_maps @ keys[part]
-            grad_keys[part] = grad_maps.transpose(2, 3) @ queries[part]
-            if noise is not None:
-                maps *= noise[part]
-            if grad_output is None:
-                grad_values[part] = 0
-            else:
-                grad_values[part] = maps.transpose(2, 3) @ grad_output[part]
-        return (
-            grad_queries,
-            grad_keys,
-            grad_values,
-            None,
-            grad_carry,
-            grad_kernel,
-            grad_bias,
-            *(None,) * 4,
+        inputs = ctx.saved_tensors
+        queries, keys, values, _, carry, kernel, bias, _ = inputs
+        grad_output = torch.zeros_like(queries) if grad_output is None else _with_rows(grad_output)
+        grad_maps = [
+            None if grad is None else grad.contiguous() for grad in (grad_evolved, grad_probs)
+        ]
+        grad_inputs = [torch.empty_like(tensor) for tensor in (queries, keys, values)]
+        others = [
+            None if tensor is None else torch.empty_like(tensor) for tensor in (carry, kernel, bias)
+        ]
+        gradients = _Gradients(
+            _heads(grad_output),
+            *map(_address, grad_maps),
+            *map(_heads, grad_inputs),
+            *map(_address, others),
         )
+        _call("backward", inputs, ctx.evolution, gradients)
+        return *grad_inputs, None, *others, None, None, None, None
 
 
-def _chunks(queries: Tensor, src_len: int) -> list[slice]:
-    """Consecutive parts of the batch whose maps have about CHUNK_BYTES."""
-    bsz, heads, tgt_len, _ = queries.shape
-    sentence = max(1, heads * tgt_len * src_len * queries.element_size())
-    size = max(1, CHUNK_BYTES // sentence)
-    return [slice(start, min(start + size, bsz)) for start in range(0, bsz, size)]
+def _with_rows(heads: Tensor) -> Tensor:
+    """The tensor with the numbers of a head one after the other, copied only if need be."""
+    return heads if heads.stride(3) == 1 else heads.contiguous()
 
 
-class _Maps:
-    """One call of the library: the arguments of its C structures, for one part of the batch.
-
-    ``maps`` comes with products of queries and keys and becomes the probabilities.
-    """
-
-    def __init__(self, maps, visible, carry, evolved, kernel, bias, evolution, part):
-        bsz, heads, tgt_len, src_len = maps.shape
-        self.suffix = "float" if maps.dtype == torch.float32 else "double"
-        self.part = part
-        self.like = kernel, bias
-        if visible is not None:
-            visible = visible[part]
-        self.arguments = _MapArguments(
-            *(bsz, heads, tgt_len, src_len),
-            *(kernel.size(-1), *evolution.move, evolution.lower_triangular),
-            *(evolution.alpha, evolution.beta),
-            _address(visible),
-            *((0, 0) if visible is None else (visible.stride(0), visible.stride(2))),
-            *(_address(kernel), _address(bias)),
-            *(_address(carry, part), _address(maps), _address(evolved, part)),
-            None,
-            torch.get_num_threads(),
-        )
-        self.padded = self._scratch(maps)
-        self.arguments.padded = _address(self.padded)
-        self.maps = maps
-
-    def _call(self, name, *arguments):
-        function = getattr(load_library(), f"{name}_{self.suffix}")
-        function.restype = ctypes.c_int64 if name == "padded_size" else None
-        return function(ctypes.byref(self.arguments), *arguments)
-
-    def _scratch(self, maps: Tensor) -> Tensor:
-        return maps.new_empty(self._call("padded_size"))
-
-    def forward(self) -> None:
-        self._call("forward")
-
-    def backward(self, grad_maps, grad_evolved, grad_carry) -> tuple[Tensor, Tensor]:
-        """``grad_maps`` comes as the probabilities' and becomes that of the products; writes
-        ``grad_carry``; returns those of kernel and bias."""
-        results = tuple(torch.empty_like(tensor) for tensor in self.like)
-        padded = self._scratch(grad_maps)
-        gradients = _GradientArguments(
-            _address(grad_maps),
-            _address(grad_evolved, self.part),
-            _address(grad_carry, self.part),
-            *map(_address, results),
-            _address(padded),
-        )
-        self._call("backward", ctypes.byref(gradients))
-        return results
+def _call(name: str, inputs: tuple, evolution: Evolution, results: ctypes.Structure) -> None:
+    """Runs the library's function: ``results`` says where it writes."""
+    queries, keys, values, visible, carry, kernel, bias, noise = inputs
+    bsz, heads, tgt_len, head_dim = queries.shape
+    arguments = _Attention(
+        *(bsz, heads, tgt_len, keys.size(2), head_dim),
+        *(kernel.size(-1), *evolution.move, evolution.lower_triangular),
+        min(torch.get_num_threads(), bsz),
+        *(evolution.alpha, evolution.beta, evolution.scaling),
+        *map(_heads, (queries, keys, values)),
+        _address(visible),
+        *((0, 0) if visible is None else (visible.stride(0), visible.stride(2))),
+        *map(_address, (kernel, bias, carry, noise)),
+    )
+    library = load_library()
+    suffix = "float" if queries.dtype == torch.float32 else "double"
+    size = getattr(library, f"scratch_size_{suffix}")
+    size.restype = ctypes.c_int64
+    scratch = queries.new_empty(size(ctypes.byref(arguments)))
+    arguments.scratch = _address(scratch)
+    getattr(library, f"{name}_{suffix}")(ctypes.byref(arguments), ctypes.byref(results))
 
 
-def _address(tensor: Tensor | None, part: slice | None = None) -> int | None:
-    if tensor is None:
-        return None
-    return (tensor if part is None else tensor[part]).data_ptr()
-
-
-def _structure(**types: str) -> type[ctypes.Structure]:
-    """A C structure: field names by C type."""
-    kinds = {"integers": ctypes.c_int64, "numbers": ctypes.c_double, "pointers": ctypes.c_void_p}
-    fields = [
-        (name, kinds[kind.rstrip("0123456789")])
-        for kind, names in types.items()
-        for name in names.split()
+class _Heads(ctypes.Structure):
+    _fields_ = [
+        ("data", ctypes.c_void_p),
+        *((name, ctypes.c_int64) for name in ("batch_stride", "head_stride", "row_stride")),
     ]
-    return type("Arguments", (ctypes.Structure,), {"_fields_": fields})
 
 
-_MapArguments = _structure(
-    integers1="batch heads tgt_len src_len kernel_size down right lower_triangular",
-    numbers="alpha beta",
-    pointers1="visible",
-    integers2="visible_batch_stride visible_row_stride",
-    pointers2="weight bias carry logits evolved padded",
-    integers3="threads",
-)
-_GradientArguments = _structure(pointers="probs evolved carry weight bias padded")
+def _heads(tensor: Tensor) -> _Heads:
+    return _Heads(tensor.data_ptr(), *tensor.stride()[:3])
+
+
+def _address(tensor: Tensor | None) -> int | None:
+    return None if tensor is None else tensor.data_ptr()
+
+
+def _fields(kind: type, names: str) -> list[tuple[str, type]]:
+    return [(name, kind) for name in names.split()]
+
+
+# The structures of attention.cpp, field by field.
+class _Attention(ctypes.Structure):
+    _fields_ = [
+        *_fields(ctypes.c_int64, "batch heads tgt_len src_len head_dim"),
+        *_fields(ctypes.c_int64, "kernel_size down right lower_triangular threads"),
+        *_fields(ctypes.c_double, "alpha beta scaling"),
+        *_fields(_Heads, "queries keys values"),
+        *_fields(ctypes.c_void_p, "visible"),
+        *_fields(ctypes.c_int64, "visible_batch_stride visible_row_stride"),
+        *_fields(ctypes.c_void_p, "weight bias carry noise scratch"),
+    ]
+
+
+class _Results(ctypes.Structure):
+    _fields_ = [("output", _Heads), *_fields(ctypes.c_void_p, "evolved probs")]
+
+
+class _Gradients(ctypes.Structure):
+    _fields_ = [
+        ("output", _Heads),
+        *_fields(ctypes.c_void_p, "evolved probs"),
+        *_fields(_Heads, "queries keys values"),
+        *_fields(ctypes.c_void_p, "carry weight bias"),
+    ]

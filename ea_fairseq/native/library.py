@@ -22,7 +22,7 @@ from ..errors import UserError
 
 logger = logging.getLogger(__name__)
 
-SOURCE = Path(__file__).with_name("attention_maps.cpp")
+SOURCE = Path(__file__).with_name("attention.cpp")
 FLAGS = (
     "-std=c++17",
     "-O3",
@@ -92,9 +92,10 @@ def _built(command: str) -> Path:
     version = subprocess.run(
         [command, "--version"], capture_output=True, text=True, check=True, timeout=60
     ).stdout
-    parts = (SOURCE.read_text(), " ".join(FLAGS), command, version, _processor())
+    sources = [path.read_text() for path in sorted(SOURCE.parent.glob("*.[ch]*"))]
+    parts = (*sources, " ".join(FLAGS), command, version, _processor())
     digest = hashlib.sha256("\0".join(parts).encode()).hexdigest()[:16]
-    path = _folder() / f"attention_maps-{digest}.so"
+    path = _folder() / f"attention-{digest}.so"
     if path.exists():
         return path
     with tempfile.NamedTemporaryFile(dir=path.parent, suffix=".tmp", delete=False) as file:

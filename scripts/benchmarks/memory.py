@@ -1,0 +1,52 @@
+"""Peak memory of a training step, each in a process of its own."""
+
+from __future__ import annotations
+
+import multiprocessing
+import re
+from pathlib import Path
+
+import torch
+
+from .models import Setting, Training, batch
+
+STATUS, CLEAR = Path("/proc/self/status"), Path("/proc/self/clear_refs")
+
+
+def peak_memory(arch: str, length: int, tokens: int, setting: Setting) -> int:
+    """Bytes that model, optimizer and two training steps need at most at a time.
+
+    On the CPU the peak of the process's resident memory, from before the model is built; on a GPU
+    what torch allocated there.
+
+    Raises:
+        ValueError: on the CPU of a system that does not tell (not Linux)
+    """
+    if setting.device == "cpu" and not CLEAR.exists():
+        raise ValueError("memory: peak memory on the CPU is only known on Linux")
+    with multiprocessing.get_context("spawn").Pool(1) as pool:
+        return pool.apply(_measure, (arch, length, tokens, setting))
+
+
+def _measure(arch: str, length: int, tokens: int, setting: Setting) -> int:
+    torch.set_num_threads(setting.threads)
+    # What libraries allocate once, at their first use, is not the step's.
+    Training(arch, setting).step(batch(8, 64, setting))
+    sample = batch(length, tokens, setting)
+    if setting.device == "cuda":
+        torch.cuda.synchronize()
+        torch.cuda.reset_peak_memory_stats()
+        before = torch.cuda.memory_allocated()
+    else:
+        CLEAR.write_text("5")
+        before = _status("VmRSS")
+    training = Training(arch, setting)
+    for _ in range(2):
+        training.step(sample)
+    peak = torch.cuda.max_memory_allocated() if setting.device == "cuda" else _status("VmHWM")
+    return peak - before
+
+
+def _status(name: str) -> int:
+    """A line of /proc/self/status, in bytes."""
+    return int(re.search(rf"{name}:\s+(\d+) kB", STATUS.read_text())[1]) * 1024

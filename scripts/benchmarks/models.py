@@ -1,0 +1,140 @@
+"""Models, batches and training steps of the benchmarks: fairseq's own, on generated tokens."""
+
+from __future__ import annotations
+
+import argparse
+from dataclasses import dataclass, field
+from types import SimpleNamespace
+from typing import Any
+
+import torch
+
+BASELINES = {"ea_transformer_lite": "transformer_lite", "ea_transformer_base": "transformer"}
+PAD, EOS, SPECIAL = 1, 2, 4
+
+
+@dataclass(frozen=True)
+class Setting:
+    """What both models of a comparison share.
+
+    Attributes:
+        vocabulary: entries of the dictionary of both languages
+        device: "cpu" or "cuda"
+        threads: of torch
+        dropout: in training
+        options: more options of the models, by argparse name
+    """
+
+    vocabulary: int = 6000
+    device: str = "cpu"
+    threads: int = 2
+    dropout: float = 0.2
+    options: dict[str, Any] = field(default_factory=dict)
+
+
+def build(arch: str, setting: Setting, seed: int = 1) -> tuple[torch.nn.Module, Any]:
+    """A fresh model and a task that holds its dictionaries.
+
+    Raises:
+        ValueError: where fairseq knows no such architecture
+    """
+    from fairseq.data import Dictionary
+    from fairseq.models import ARCH_CONFIG_REGISTRY, ARCH_MODEL_REGISTRY
+
+    import ea_fairseq  # noqa: F401  (registers the architectures)
+
+    if arch not in ARCH_CONFIG_REGISTRY:
+        raise ValueError(f"{arch}: no such architecture; choices: {', '.join(BASELINES)}, ...")
+    args = argparse.Namespace(
+        arch=arch,
+        dropout=setting.dropout,
+        share_decoder_input_output_embed=True,
+        max_source_positions=1024,
+        max_target_positions=1024,
+        **setting.options,
+    )
+    ARCH_CONFIG_REGISTRY[arch](args)
+    words = Dictionary()
+    for index in range(setting.vocabulary - len(words)):
+        words.add_symbol(f"w{index}")
+    task = SimpleNamespace(source_dictionary=words, target_dictionary=words)
+    torch.manual_seed(seed)
+    model = ARCH_MODEL_REGISTRY[arch].build_model(args, task)
+    return model.to(setting.device), task
+
+
+def batch(length: int, tokens: int, setting: Setting) -> dict[str, Any]:
+    """A batch as fairseq makes it: sentences of 7/8 ``length`` to ``length`` tokens on both sides,
+    ``tokens`` of them at most, padding included."""
+    generator = torch.Generator().manual_seed(length)
+    count = max(1, tokens // length)
+    shape = (count, length)
+    source = torch.randint(SPECIAL, setting.vocabulary, shape, generator=generator)
+    target = torch.randint(SPECIAL, setting.vocabulary, shape, generator=generator)
+    shorter = torch.randint(0, length // 8 + 1, (2, count), generator=generator)
+    shorter[:, 0] = 0
+    place = torch.arange(length)
+    source[place < shorter[0, :, None]] = PAD
+    target[place >= length - shorter[1, :, None]] = PAD
+    previous = torch.cat([torch.full((count, 1), EOS), target[:, :-1]], dim=1)
+    device = setting.device
+    return {
+        "net_input": {
+            "src_tokens": source.to(device),
+            "src_lengths": source.ne(PAD).sum(dim=1).to(device),
+            "prev_output_tokens": previous.to(device),
+        },
+        "target": target.to(device),
+        "ntokens": int(target.ne(PAD).sum()),
+    }
+
+
+class Training:
+    """A model in training: fairseq's label-smoothed criterion and Adam."""
+
+    def __init__(self, arch: str, setting: Setting, seed: int = 1):
+        from fairseq.criterions.label_smoothed_cross_entropy import (
+            LabelSmoothedCrossEntropyCriterion,
+        )
+        from fairseq.optim.adam import Adam
+
+        self.model, task = build(arch, setting, seed)
+        self.model.train()
+        self.criterion = LabelSmoothedCrossEntropyCriterion(
+            task, sentence_avg=False, label_smoothing=0.1
+        )
+        self.optimizer = Adam(self.model.parameters(), lr=1e-4, weight_decay=1e-4)
+
+    def step(self, sample: dict[str, Any]) -> float:
+        """One update; returns the loss per token."""
+        self.optimizer.zero_grad()
+        loss = self.criterion(self.model, sample)[0] / sample["ntokens"]
+        loss.backward()
+        self.optimizer.step()
+        return loss.item()
+
+
+class Decoding:
+    """A model in fairseq's beam search, for a fixed number of steps."""
+
+    def __init__(self, arch: str, setting: Setting, beam: int = 5):
+        self.model, self.task = build(arch, setting)
+        self.model.eval()
+        self.beam = beam
+
+    def search(self, sample: dict[str, Any], steps: int) -> list[list[int]]:
+        """Translates; returns the best hypothesis of each sentence, of ``steps`` tokens and the
+        end of the sentence."""
+        from fairseq.sequence_generator import SequenceGenerator
+
+        generator = SequenceGenerator(
+            [self.model],
+            self.task.target_dictionary,
+            beam_size=self.beam,
+            max_len_a=0,
+            max_len_b=steps,
+            min_len=steps,
+        )
+        with torch.no_grad():
+            found = generator.generate([self.model], sample)
+        return [hypotheses[0]["tokens"].tolist() for hypotheses in found]
