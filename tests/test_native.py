@@ -11,7 +11,8 @@ from small_models import build_strong, padded, sentences
 
 from ea_fairseq.errors import UserError
 from ea_fairseq.logits.evolving import EvolvingLogits
-from ea_fairseq.native import fused_attention, library
+from ea_fairseq.native import library
+from ea_fairseq.native.dropout import dropout_add
 
 needs_compiler = pytest.mark.skipif(library.compiler() is None, reason="no C++ compiler")
 
@@ -168,6 +169,26 @@ def test_keeps_no_map_for_the_gradient():
     assert kept and max(kept) < 2 * 4 * 40 * 40
 
 
+@needs_compiler
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("p", [0.0, 0.2, 0.9])
+def test_dropout_add_equals_torchs_dropout_with_the_same_seed(dtype, p):
+    def run():
+        torch.manual_seed(1)
+        x, residual = (torch.randn(7, 11, 13, dtype=dtype, requires_grad=True) for _ in range(2))
+        result = dropout_add(x, residual, p)
+        grads = torch.autograd.grad((result * torch.randn_like(result)).sum(), [x, residual])
+        return result, *grads, torch.rand(3)  # the random state moves on equally
+
+    compiled = run()
+    with library.torch_alone():
+        expected = run()
+    for ours, theirs in zip(compiled, expected, strict=True):
+        torch.testing.assert_close(ours, theirs, rtol=1e-6, atol=1e-6)
+    dropped = (compiled[1] == 0).double().mean().item()
+    assert dropped == pytest.approx(p, abs=0.05)
+
+
 def run_python(code, **environment):
     return subprocess.run(
         [sys.executable, "-c", code],
@@ -231,4 +252,4 @@ def test_a_wrong_switch_is_refused(monkeypatch):
 
 
 def test_half_precision_runs_on_torch():
-    assert not fused_attention.is_available(torch.zeros(1, dtype=torch.bfloat16))
+    assert not library.is_available(torch.zeros(1, dtype=torch.bfloat16))

@@ -2,7 +2,8 @@
 
 from torch import Tensor
 
-from ..native import fused_attention
+from ..native.fused_attention import Evolution, fused_attention
+from ..native.library import is_available
 from .base import LogitTransform, State, zero_hidden
 from .conv import MAP_CONVOLUTIONS
 
@@ -70,11 +71,11 @@ class EvolvingLogits(LogitTransform):
         need_probs: bool = False,
     ) -> tuple[Tensor, Tensor | None, Tensor | None]:
         """See :meth:`LogitTransform.attend`; compiled where that is possible."""
-        if self.convolution is None or not fused_attention.is_available(queries):
+        if self.convolution is None or not is_available(queries):
             return super().attend(
                 queries, keys, values, scaling, visible, carry, dropout, need_probs
             )
-        return fused_attention.fused_attention(
+        return fused_attention(
             queries,
             keys,
             values,
@@ -82,7 +83,7 @@ class EvolvingLogits(LogitTransform):
             carry if self.uses_carry else None,
             self.convolution.kernel(),
             self.convolution.bias,
-            fused_attention.Evolution(
+            Evolution(
                 self.alpha,
                 self.beta,
                 scaling,

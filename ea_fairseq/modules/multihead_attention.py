@@ -7,6 +7,7 @@ from fairseq.modules import MultiheadAttention
 from torch import Tensor
 
 from ..logits import LogitTransform
+from .dropout import rate_in_use
 
 IncrementalState = dict[str, dict[str, Tensor | None]]
 
@@ -76,8 +77,7 @@ class TransformedAttention(MultiheadAttention):
         need_weights: bool,
     ) -> tuple[Tensor, Tensor | None, Tensor | None]:
         keys, values = self._heads(self.k_proj(key)), self._heads(self.v_proj(key))
-        dropping = self.training or self.dropout_module.apply_during_inference
-        dropout = self.dropout_module.p if dropping else 0.0
+        dropout = rate_in_use(self.dropout_module)
         return self.transform.attend(
             queries, keys, values, self.scaling, visible, carry, dropout, need_weights
         )

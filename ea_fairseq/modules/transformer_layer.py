@@ -6,10 +6,12 @@ from fairseq.modules.transformer_layer import (
     TransformerDecoderLayerBase,
     TransformerEncoderLayerBase,
 )
-from torch import Tensor
+from torch import Tensor, nn
 
 from ..config import EAOptions
 from ..logits import LOGIT_TRANSFORMS
+from ..native.dropout import dropout_add
+from .dropout import rate_in_use
 from .multihead_attention import IncrementalState, TransformedAttention
 
 
@@ -26,6 +28,11 @@ def _build_attention(attention: str, cfg: Any, **kwargs: Any) -> TransformedAtte
         qn_block_size=cfg.quant_noise.pq_block_size,
         **kwargs,
     )
+
+
+def _add_to_residual(layer: nn.Module, x: Tensor, residual: Tensor) -> Tensor:
+    """residual + dropout(x), with the layer's dropout."""
+    return dropout_add(x, residual, rate_in_use(layer.dropout_module))
 
 
 class EATransformerEncoderLayer(TransformerEncoderLayerBase):
@@ -52,7 +59,7 @@ class EATransformerEncoderLayer(TransformerEncoderLayerBase):
         if self.normalize_before:
             x = self.self_attn_layer_norm(x)
         x, _, carry = self.self_attn(x, x, visible, carry)
-        x = self.residual_connection(self.dropout_module(x), residual)
+        x = _add_to_residual(self, x, residual)
         if not self.normalize_before:
             x = self.self_attn_layer_norm(x)
 
@@ -61,7 +68,7 @@ class EATransformerEncoderLayer(TransformerEncoderLayerBase):
             x = self.final_layer_norm(x)
         x = self.activation_dropout_module(self.activation_fn(self.fc1(x)))
         fc_result = x = self.fc2(x)
-        x = self.residual_connection(self.dropout_module(x), residual)
+        x = _add_to_residual(self, x, residual)
         if not self.normalize_before:
             x = self.final_layer_norm(x)
         return x, carry, fc_result if self.return_fc else None
@@ -122,7 +129,7 @@ class EATransformerDecoderLayer(TransformerDecoderLayerBase):
             x = (x.unflatten(-1, (self.nh, self.head_dim)) * self.c_attn.view(-1, 1)).flatten(-2)
         if self.attn_ln is not None:
             x = self.attn_ln(x)
-        x = self.residual_connection(self.dropout_module(x), residual)
+        x = _add_to_residual(self, x, residual)
         if not self.normalize_before:
             x = self.self_attn_layer_norm(x)
 
@@ -139,7 +146,7 @@ class EATransformerDecoderLayer(TransformerDecoderLayerBase):
                 incremental_state,
                 need_weights=need_attn or (not self.training and self.need_attn),
             )
-            x = self.residual_connection(self.dropout_module(x), residual)
+            x = _add_to_residual(self, x, residual)
             if not self.normalize_before:
                 x = self.encoder_attn_layer_norm(x)
 
@@ -149,10 +156,10 @@ class EATransformerDecoderLayer(TransformerDecoderLayerBase):
         x = self.activation_dropout_module(self.activation_fn(self.fc1(x)))
         if self.ffn_layernorm is not None:
             x = self.ffn_layernorm(x)
-        x = self.dropout_module(self.fc2(x))
+        x = self.fc2(x)
         if self.w_resid is not None:
             residual = self.w_resid * residual
-        x = self.residual_connection(x, residual)
+        x = _add_to_residual(self, x, residual)
         if not self.normalize_before:
             x = self.final_layer_norm(x)
         return x, carry, encoder_carry, probs

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from .library import is_switched_off, load_library
+from .library import load_library
 
 
 @dataclass(frozen=True)
@@ -19,16 +19,6 @@ class Evolution:
     scaling: float
     move: tuple[int, int]
     lower_triangular: bool
-
-
-def is_available(queries: Tensor) -> bool:
-    """Whether :func:`fused_attention` can work on these tensors on this machine."""
-    return (
-        queries.device.type == "cpu"
-        and queries.dtype in (torch.float32, torch.float64)
-        and not is_switched_off()
-        and load_library() is not None
-    )
 
 
 def fused_attention(

@@ -18,11 +18,14 @@ from collections.abc import Iterator
 from contextvars import ContextVar
 from pathlib import Path
 
+import torch
+from torch import Tensor
+
 from ..errors import UserError
 
 logger = logging.getLogger(__name__)
 
-SOURCE = Path(__file__).with_name("attention.cpp")
+FOLDER = Path(__file__).parent
 FLAGS = (
     "-std=c++17",
     "-O3",
@@ -49,9 +52,14 @@ def torch_alone() -> Iterator[None]:
         _switched_off.reset(token)
 
 
-def is_switched_off() -> bool:
-    """Whether :func:`torch_alone` holds."""
-    return _switched_off.get()
+def is_available(tensor: Tensor) -> bool:
+    """Whether the library can work on this tensor, on this machine."""
+    return (
+        tensor.device.type == "cpu"
+        and tensor.dtype in (torch.float32, torch.float64)
+        and not _switched_off.get()
+        and load_library() is not None
+    )
 
 
 def compiler() -> str | None:
@@ -73,15 +81,14 @@ def load_library() -> ctypes.CDLL | None:
         return None
     command = compiler()
     if command is None:
-        logger.info("no C++ compiler: attention maps are computed by torch alone, more slowly")
+        logger.info("no C++ compiler: torch alone is used, which is slower")
         return None
     try:
         return ctypes.CDLL(str(_built(command)))
     except (OSError, subprocess.SubprocessError) as error:
         reason = getattr(error, "stderr", None) or str(error)
         logger.warning(
-            "%s did not build (%s): attention maps are computed by torch alone, more slowly",
-            SOURCE.name,
+            "the compiled attention did not build (%s): torch alone is used, which is slower",
             reason.strip().splitlines()[0] if reason.strip() else type(error).__name__,
         )
         return None
@@ -92,18 +99,18 @@ def _built(command: str) -> Path:
     version = subprocess.run(
         [command, "--version"], capture_output=True, text=True, check=True, timeout=60
     ).stdout
-    sources = [path.read_text() for path in sorted(SOURCE.parent.glob("*.[ch]*"))]
+    sources = [path.read_text() for path in sorted([*FOLDER.glob("*.cpp"), *FOLDER.glob("*.h")])]
     parts = (*sources, " ".join(FLAGS), command, version, _processor())
     digest = hashlib.sha256("\0".join(parts).encode()).hexdigest()[:16]
-    path = _folder() / f"attention-{digest}.so"
+    path = _folder() / f"ea_fairseq-{digest}.so"
     if path.exists():
         return path
     with tempfile.NamedTemporaryFile(dir=path.parent, suffix=".tmp", delete=False) as file:
         building = Path(file.name)
     try:
-        logger.info("compiling %s, once for this machine", SOURCE.name)
+        logger.info("compiling the attention, once for this machine")
         subprocess.run(
-            [command, *FLAGS, str(SOURCE), "-o", str(building)],
+            [command, *FLAGS, *map(str, sorted(FOLDER.glob("*.cpp"))), "-o", str(building)],
             capture_output=True,
             text=True,
             check=True,
