@@ -145,17 +145,15 @@ def test_step_by_step_equals_full_pass_under_beam_reordering(options, shared_key
 @pytest.mark.parametrize("kind", ["self_attn", "encoder_attn"])
 def test_the_beam_test_notices_a_forgotten_reorder(kind, shared_keys, monkeypatch):
     """The test above is worth something: without the reorder of the kept rows it fails."""
-    from fairseq.modules import MultiheadAttention
-
     model = build_strong()
     if shared_keys:
         model.decoder.set_beam_size(3)
     for layer in model.decoder.layers:
         module = getattr(layer, kind)
 
-        def forgets(state, order, module=module):
+        def forgets(state, order, module=module, reorder=module.reorder_incremental_state):
             kept = module.get_incremental_state(state, "logit_state")
-            MultiheadAttention.reorder_incremental_state(module, state, order)
+            reorder(state, order)
             if kept:  # only shrinks with the batch
                 kept = {name: value[: len(order)] for name, value in kept.items()}
                 module.set_incremental_state(state, "logit_state", kept)

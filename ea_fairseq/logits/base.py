@@ -4,6 +4,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from .cached_heads import CachedHeads
+
 State = dict[str, Tensor]
 
 
@@ -76,8 +78,7 @@ class LogitTransform(nn.Module):
     def attend_step(
         self,
         queries: Tensor,
-        keys: Tensor,
-        values: Tensor,
+        cached: CachedHeads,
         scaling: float,
         visible: Tensor | None,
         carry: Tensor | None,
@@ -88,9 +89,7 @@ class LogitTransform(nn.Module):
 
         Args:
             queries: (batch, heads, 1, head_dim)
-            keys: (batch, heads, src_len, head_dim), or (sentences, ...) where the hypotheses of a
-                sentence, neighbours in ``queries``, share them
-            values: as ``keys``
+            cached: keys and values, this row's own among them
             scaling: factor of their products
             visible, carry, state: as in :meth:`step`
             need_probs: whether to return the probabilities
@@ -98,9 +97,9 @@ class LogitTransform(nn.Module):
         Returns:
             as :meth:`attend`, and the new state
         """
-        logits, visible, state = self.step(
-            _products(queries * scaling, keys), visible, carry, state
-        )
+        keys, values = cached.heads()
+        logits = _products(queries * scaling, keys)
+        logits, visible, state = self.step(logits, visible, carry, state)
         return *self._finish(logits, visible, values, 0.0, need_probs), state
 
     def _finish(

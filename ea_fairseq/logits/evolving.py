@@ -1,10 +1,13 @@
 """Evolving attention: carry mixing and convolution mixing."""
 
+import torch
 from torch import Tensor
 
 from ..native.fused_attention import Evolution, fused_attention
+from ..native.fused_step import fused_step
 from ..native.library import is_available
 from .base import LogitTransform, State, zero_hidden
+from .cached_heads import CachedHeads
 from .conv import MAP_CONVOLUTIONS
 
 
@@ -83,16 +86,43 @@ class EvolvingLogits(LogitTransform):
             carry if self.uses_carry else None,
             self.convolution.kernel(),
             self.convolution.bias,
-            Evolution(
-                self.alpha,
-                self.beta,
-                scaling,
-                self.convolution.move,
-                self.convolution.lower_triangular,
-            ),
+            self._evolution(scaling),
             dropout,
             need_carry=self.uses_carry,
             need_probs=need_probs,
+        )
+
+    def attend_step(
+        self,
+        queries: Tensor,
+        cached: CachedHeads,
+        scaling: float,
+        visible: Tensor | None,
+        carry: Tensor | None,
+        state: State,
+        need_probs: bool = False,
+    ) -> tuple[Tensor, Tensor | None, Tensor | None, State]:
+        """See :meth:`LogitTransform.attend_step`; compiled where that is possible."""
+        learning = torch.is_grad_enabled() and queries.requires_grad
+        if self.convolution is None or learning or not is_available(queries):
+            return super().attend_step(queries, cached, scaling, visible, carry, state, need_probs)
+        return fused_step(
+            queries,
+            cached,
+            visible,
+            carry if self.uses_carry else None,
+            state,
+            self.convolution.kernel(),
+            self.convolution.bias,
+            self._evolution(scaling),
+            need_carry=self.uses_carry,
+            need_probs=need_probs,
+        )
+
+    def _evolution(self, scaling: float) -> Evolution:
+        convolution = self.convolution
+        return Evolution(
+            self.alpha, self.beta, scaling, convolution.move, convolution.lower_triangular
         )
 
     def step(

@@ -20,6 +20,7 @@ from torch import Tensor, nn
 
 from ..config import EAOptions
 from ..errors import UserError
+from ..logits.cached_heads import share
 from ..modules.multihead_attention import IncrementalState
 from ..modules.transformer_layer import EATransformerDecoderLayer, EATransformerEncoderLayer
 
@@ -80,6 +81,26 @@ class EATransformerEncoder(TransformerEncoderBase):
             "src_lengths": [lengths],
         }
 
+    def reorder_encoder_out(
+        self, encoder_out: dict[str, list[Tensor]], new_order: Tensor
+    ) -> dict[str, list[Tensor]]:
+        """The outputs of the hypotheses that beam search goes on with.
+
+        Neighbouring hypotheses of a sentence share its output, which is stored once: then
+        ``encoder_out["hypotheses"]`` says how many, and a reorder within sentences copies nothing.
+
+        Args:
+            encoder_out: what ``forward`` or this method returned
+            new_order: long, old place of each new hypothesis
+        """
+        together = encoder_out.get("hypotheses")
+        hypotheses = int(together[0]) if together else 1
+        sentences = encoder_out["encoder_padding_mask"][0].size(0)
+        order, hypotheses = share(new_order, sentences, hypotheses)
+        if order is not None:
+            encoder_out = super().reorder_encoder_out(encoder_out, order)
+        return {**encoder_out, "hypotheses": [torch.tensor(hypotheses)]}
+
 
 class EATransformerDecoder(TransformerDecoderBase):
     """fairseq's decoder with evolving attention: its loop carries logits from layer to layer."""
@@ -119,6 +140,13 @@ class EATransformerDecoder(TransformerDecoderBase):
             if encoder_out["encoder_padding_mask"]:
                 source_padding = encoder_out["encoder_padding_mask"][0]
         one_step = incremental_state is not None
+        if source is not None:
+            # Hypotheses that share a sentence: attention knows that of its keys, step by step.
+            together = prev_output_tokens.size(0) // source.size(1)
+            if together > 1 and not one_step:
+                source = source.repeat_interleave(together, dim=1)
+            if together > 1 and source_padding is not None:
+                source_padding = source_padding.repeat_interleave(together, dim=0)
 
         x = self._embed(prev_output_tokens, incremental_state).transpose(0, 1)
         visible, encoder_visible = self._visible(

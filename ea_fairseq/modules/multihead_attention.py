@@ -7,6 +7,7 @@ from fairseq.modules import MultiheadAttention
 from torch import Tensor
 
 from ..logits import LogitTransform
+from ..logits.cached_heads import CachedHeads, append, share
 from .dropout import rate_in_use
 
 IncrementalState = dict[str, dict[str, Tensor | None]]
@@ -41,8 +42,10 @@ class TransformedAttention(MultiheadAttention):
 
         Args:
             query: (tgt_len, batch, embed_dim); tgt_len = 1 with an incremental state
-            key: (src_len, batch, embed_dim), also the values; the query itself in self-attention;
-                unused in encoder-decoder attention once its projections are cached
+            key: (src_len, batch, embed_dim), also the values; the query itself in self-attention.
+                In encoder-decoder attention unused once its projections are cached, and with an
+                incremental state (src_len, sentences, embed_dim) where neighbouring hypotheses
+                share a sentence
             visible: bool, broadcastable to (batch, 1, tgt_len, src_len), True = may attend; None =
                 everything. With an incremental state, src_len counts the earlier keys too.
             carry: (batch, heads, tgt_len, src_len), the carry of the layer below, or None
@@ -91,10 +94,10 @@ class TransformedAttention(MultiheadAttention):
         incremental_state: IncrementalState,
         need_weights: bool,
     ) -> tuple[Tensor, Tensor | None, Tensor | None]:
-        keys, values = self._cached_heads(key, incremental_state)
+        cached = self._cached_heads(queries.size(0), key, incremental_state)
         state = self.get_incremental_state(incremental_state, "logit_state") or {}
         output, carry, probs, state = self.transform.attend_step(
-            queries, keys, values, self.scaling, visible, carry, state, need_weights
+            queries, cached, self.scaling, visible, carry, state, need_weights
         )
         self.set_incremental_state(incremental_state, "logit_state", state)
         return output, carry, probs
@@ -105,35 +108,46 @@ class TransformedAttention(MultiheadAttention):
         return projected.view(length, bsz, self.num_heads, self.head_dim).permute(1, 2, 0, 3)
 
     def _cached_heads(
-        self, key: Tensor | None, incremental_state: IncrementalState
-    ) -> tuple[Tensor, Tensor]:
-        """Keys and values so far, which are then cached.
-
-        Returns:
-            keys and values, each (batch, heads, src_len, head_dim); in encoder-decoder attention
-            after ``set_beam_size``, batch counts sentences instead of hypotheses
-        """
+        self, bsz: int, key: Tensor | None, incremental_state: IncrementalState
+    ) -> CachedHeads:
+        """Keys and values so far, which are then cached."""
         cache = self._get_input_buffer(incremental_state)
-        if not (self.encoder_decoder_attention and "prev_key" in cache):
-            if self.encoder_decoder_attention and self.beam_size > 1:
-                key = key[:, :: self.beam_size]  # the hypotheses of a sentence share its source
-            keys, values = self._heads(self.k_proj(key)), self._heads(self.v_proj(key))
-            if "prev_key" in cache:
-                keys = torch.cat([cache["prev_key"], keys], dim=2)
-                values = torch.cat([cache["prev_value"], values], dim=2)
-            cache = {"prev_key": keys, "prev_value": values}
-            self._set_input_buffer(incremental_state, cache)
-        return cache["prev_key"], cache["prev_value"]
+        if not self.encoder_decoder_attention:
+            cache = append(cache, self.k_proj(key), self.v_proj(key))
+        elif not cache:
+            cache = {
+                "prev_key": self.k_proj(key),
+                "prev_value": self.v_proj(key),
+                "hypotheses": torch.tensor(bsz // key.size(1)),
+            }
+        self._set_input_buffer(incremental_state, cache)
+        return CachedHeads(
+            cache["prev_key"],
+            cache["prev_value"],
+            self.num_heads,
+            cache.get("rows"),
+            int(cache.get("hypotheses", 1)),
+        )
 
     def reorder_incremental_state(
         self, incremental_state: IncrementalState, new_order: Tensor
     ) -> IncrementalState:
-        """Moves cached keys, values and the transform's state to their new hypotheses.
-
-        fairseq leaves cached keys alone where the hypotheses of a sentence share them; the state of
-        the transform belongs to one hypothesis and moves all the same.
-        """
-        incremental_state = super().reorder_incremental_state(incremental_state, new_order)
+        """Moves what is kept to its new hypotheses: the transform's state, and whose keys and
+        values are whose."""
+        cache = self._get_input_buffer(incremental_state)
+        if "rows" in cache:
+            cache = {**cache, "rows": cache["rows"].index_select(0, new_order)}
+        elif cache:
+            keys, values = cache["prev_key"], cache["prev_value"]
+            sentences, together = share(new_order, keys.size(1), int(cache["hypotheses"]))
+            if sentences is not None:
+                keys, values = keys.index_select(1, sentences), values.index_select(1, sentences)
+            cache = {
+                "prev_key": keys,
+                "prev_value": values,
+                "hypotheses": torch.tensor(together),
+            }
+        self._set_input_buffer(incremental_state, cache)
         state = self.get_incremental_state(incremental_state, "logit_state")
         if state:
             state = {name: kept.index_select(0, new_order) for name, kept in state.items()}

@@ -13,16 +13,10 @@
 #include <cstring>
 #include <vector>
 
+#include "lines.h"
 #include "products.h"
-#include "vectors.h"
 
 extern "C" {
-
-// Numbers of head_dim, one after the other, by batch, head and position; strides count numbers.
-struct Heads {
-  void* data;
-  int64_t batch_stride, head_stride, row_stride;
-};
 
 // What the Python side passes; see fused_attention.py. Maps are contiguous (batch, heads, tgt_len,
 // src_len); null pointers stand for what is absent.
@@ -338,7 +332,7 @@ class Worker {
       s.last = begin ? whole_vectors(end, lanes<T>) : 0;
     }
     for (int64_t x = s.first; x < s.last; x += lanes<T>)
-      store(s.visible + x, flags(visible, x, m.src_len));
+      store(s.visible + x, flags<T>(visible, x, m.src_len));
   }
   // Which of those the convolution's term reaches: those whose origin, `down` rows up and `right`
   // columns to the left, is in the map and visible too.
@@ -346,23 +340,9 @@ class Worker {
     const uint8_t* origin = m.visible && t >= m.down ? visible_row(n, t - m.down) : nullptr;
     for (int64_t x = s.first; x < s.last; x += lanes<T>) {
       const auto seen = load<Integers<T>>(s.visible + x);
-      const auto reached = t < m.down ? Integers<T>{} : flags(origin, x - m.right, m.src_len);
+      const auto reached = t < m.down ? Integers<T>{} : flags<T>(origin, x - m.right, m.src_len);
       store(s.kept + x, seen & reached);
     }
-  }
-  // -1 where columns from x on are in the map and visible, else 0.
-  static Integers<T> flags(const uint8_t* visible, int64_t x, int64_t src_len) {
-    typedef uint8_t bytes __attribute__((vector_size(sizeof(Vector<T>) / sizeof(T))));
-    uint8_t found[lanes<T>] = {};
-    const int64_t begin = std::max<int64_t>(0, -x);
-    const int64_t end = std::min(lanes<T>, src_len - x);
-    if (visible && begin == 0 && end == lanes<T>) {
-      std::memcpy(found, visible + x, lanes<T>);
-    } else {
-      for (int64_t lane = begin; lane < end; ++lane) found[lane] = visible ? visible[x + lane] : 1;
-    }
-    const auto wide = __builtin_convertvector(load<bytes>(found), Integers<T>);
-    return wide != 0;
   }
 
   // A_in = alpha * carry + (1 - alpha) * logits, 0 in hidden entries.
@@ -479,26 +459,8 @@ class Worker {
 
   // probs: softmax of one line over its visible columns, 0 in the others.
   void softmax(const T* evolved, T* probs, Scratch& s) const {
-    const Vector<T> lowest = Vector<T>{} - T(INFINITY);
-    Vector<T> highest = lowest;
-    for (int64_t x = s.first; x < s.last; x += lanes<T>) {
-      const auto seen = load<Integers<T>>(s.visible + x);
-      const Vector<T> values = seen ? load<Vector<T>>(evolved + x) : lowest;
-      highest = highest > values ? highest : values;
-    }
-    const T maximum = largest<T>(highest);
-    Vector<T> sums = {};
-    for (int64_t x = s.first; x < s.last; x += lanes<T>) {
-      const auto seen = load<Integers<T>>(s.visible + x);
-      const Vector<T> power = exponential(load<Vector<T>>(evolved + x) - maximum);
-      const Vector<T> values = seen ? power : Vector<T>{};
-      store(probs + x, values);
-      sums += values;
-    }
-    const T scale = T(1) / total<T>(sums);
     clear_outside(probs, s);
-    for (int64_t x = s.first; x < s.last; x += lanes<T>)
-      store(probs + x, load<Vector<T>>(probs + x) * scale);
+    softmax_line(evolved, s.visible, probs, s.first, s.last);
   }
 
   // From the probabilities' gradient (that after dropout in s.grad) to Z's, there, and to that

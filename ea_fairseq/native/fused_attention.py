@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from .library import load_library
+from .library import Heads, address, fields, heads_of, load_library
 
 
 @dataclass(frozen=True)
@@ -100,7 +100,7 @@ class _FusedAttention(torch.autograd.Function):
         probs = queries.new_empty(shape) if need_probs else None
         output = torch.empty_like(queries)
         inputs = queries, keys, values, visible, carry, kernel, bias, noise
-        results = _Results(_heads(output), _address(evolved), _address(probs))
+        results = _Results(heads_of(output), address(evolved), address(probs))
         _call("forward", inputs, evolution, results)
         ctx.save_for_backward(*inputs)
         ctx.evolution = evolution
@@ -121,10 +121,10 @@ class _FusedAttention(torch.autograd.Function):
             None if tensor is None else torch.empty_like(tensor) for tensor in (carry, kernel, bias)
         ]
         gradients = _Gradients(
-            _heads(grad_output),
-            *map(_address, grad_maps),
-            *map(_heads, grad_inputs),
-            *map(_address, others),
+            heads_of(grad_output),
+            *map(address, grad_maps),
+            *map(heads_of, grad_inputs),
+            *map(address, others),
         )
         _call("backward", inputs, ctx.evolution, gradients)
         return *grad_inputs, None, *others, None, None, None, None
@@ -144,60 +144,41 @@ def _call(name: str, inputs: tuple, evolution: Evolution, results: ctypes.Struct
         *(kernel.size(-1), *evolution.move, evolution.lower_triangular),
         min(torch.get_num_threads(), bsz),
         *(evolution.alpha, evolution.beta, evolution.scaling),
-        *map(_heads, (queries, keys, values)),
-        _address(visible),
+        *map(heads_of, (queries, keys, values)),
+        address(visible),
         *((0, 0) if visible is None else (visible.stride(0), visible.stride(2))),
-        *map(_address, (kernel, bias, carry, noise)),
+        *map(address, (kernel, bias, carry, noise)),
     )
     library = load_library()
     suffix = "float" if queries.dtype == torch.float32 else "double"
     size = getattr(library, f"scratch_size_{suffix}")
     size.restype = ctypes.c_int64
     scratch = queries.new_empty(size(ctypes.byref(arguments)))
-    arguments.scratch = _address(scratch)
+    arguments.scratch = address(scratch)
     getattr(library, f"{name}_{suffix}")(ctypes.byref(arguments), ctypes.byref(results))
-
-
-class _Heads(ctypes.Structure):
-    _fields_ = [
-        ("data", ctypes.c_void_p),
-        *((name, ctypes.c_int64) for name in ("batch_stride", "head_stride", "row_stride")),
-    ]
-
-
-def _heads(tensor: Tensor) -> _Heads:
-    return _Heads(tensor.data_ptr(), *tensor.stride()[:3])
-
-
-def _address(tensor: Tensor | None) -> int | None:
-    return None if tensor is None else tensor.data_ptr()
-
-
-def _fields(kind: type, names: str) -> list[tuple[str, type]]:
-    return [(name, kind) for name in names.split()]
 
 
 # The structures of attention.cpp, field by field.
 class _Attention(ctypes.Structure):
     _fields_ = [
-        *_fields(ctypes.c_int64, "batch heads tgt_len src_len head_dim"),
-        *_fields(ctypes.c_int64, "kernel_size down right lower_triangular threads"),
-        *_fields(ctypes.c_double, "alpha beta scaling"),
-        *_fields(_Heads, "queries keys values"),
-        *_fields(ctypes.c_void_p, "visible"),
-        *_fields(ctypes.c_int64, "visible_batch_stride visible_row_stride"),
-        *_fields(ctypes.c_void_p, "weight bias carry noise scratch"),
+        *fields(ctypes.c_int64, "batch heads tgt_len src_len head_dim"),
+        *fields(ctypes.c_int64, "kernel_size down right lower_triangular threads"),
+        *fields(ctypes.c_double, "alpha beta scaling"),
+        *fields(Heads, "queries keys values"),
+        *fields(ctypes.c_void_p, "visible"),
+        *fields(ctypes.c_int64, "visible_batch_stride visible_row_stride"),
+        *fields(ctypes.c_void_p, "weight bias carry noise scratch"),
     ]
 
 
 class _Results(ctypes.Structure):
-    _fields_ = [("output", _Heads), *_fields(ctypes.c_void_p, "evolved probs")]
+    _fields_ = [("output", Heads), *fields(ctypes.c_void_p, "evolved probs")]
 
 
 class _Gradients(ctypes.Structure):
     _fields_ = [
-        ("output", _Heads),
-        *_fields(ctypes.c_void_p, "evolved probs"),
-        *_fields(_Heads, "queries keys values"),
-        *_fields(ctypes.c_void_p, "carry weight bias"),
+        ("output", Heads),
+        *fields(ctypes.c_void_p, "evolved probs"),
+        *fields(Heads, "queries keys values"),
+        *fields(ctypes.c_void_p, "carry weight bias"),
     ]

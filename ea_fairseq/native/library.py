@@ -144,3 +144,27 @@ def _processor() -> str:
             return next((line for line in lines if line.startswith("flags")), "")
     except OSError:
         return platform.processor() or platform.machine()
+
+
+class Heads(ctypes.Structure):
+    """The structure of lines.h: numbers of head_dim by batch, head and position."""
+
+    _fields_ = [
+        ("data", ctypes.c_void_p),
+        *((name, ctypes.c_int64) for name in ("batch_stride", "head_stride", "row_stride")),
+    ]
+
+
+def heads_of(tensor: Tensor) -> Heads:
+    """A tensor (batch, heads, positions, head_dim) whose last stride is 1."""
+    return Heads(tensor.data_ptr(), *tensor.stride()[:3])
+
+
+def address(tensor: Tensor | None) -> int | None:
+    """Where its numbers begin; a null pointer for None."""
+    return None if tensor is None else tensor.data_ptr()
+
+
+def fields(kind: type, names: str) -> list[tuple[str, type]]:
+    """Fields of one type for a C structure."""
+    return [(name, kind) for name in names.split()]

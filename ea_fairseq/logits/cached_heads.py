@@ -1,0 +1,104 @@
+"""Keys and values that decoding keeps from step to step."""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+Cache = dict[str, Tensor]
+
+
+@dataclass(frozen=True)
+class CachedHeads:
+    """Keys and values where they were written; who they belong to is told beside.
+
+    Attributes:
+        keys: (positions, rows, embed_dim), the first ``src_len`` positions in use
+        values: as ``keys``
+        num_heads: of the attention
+        rows: long, (batch, src_len), the row of each position of each hypothesis; or None:
+        hypotheses: so many neighbouring hypotheses share a row, in every position
+    """
+
+    keys: Tensor
+    values: Tensor
+    num_heads: int
+    rows: Tensor | None = None
+    hypotheses: int = 1
+
+    def heads(self) -> tuple[Tensor, Tensor]:
+        """Keys and values (batch, heads, src_len, head_dim), or (sentences, ...) where hypotheses
+        share rows."""
+        return self._heads(self.keys), self._heads(self.values)
+
+    def _heads(self, kept: Tensor) -> Tensor:
+        if self.rows is not None:
+            positions = torch.arange(self.rows.size(1), device=kept.device)
+            kept = kept[positions.unsqueeze(1), self.rows.t()]
+        return kept.unflatten(2, (self.num_heads, -1)).permute(1, 2, 0, 3)
+
+
+def append(cache: Cache, keys: Tensor, values: Tensor) -> Cache:
+    """Self-attention's cache with one more position.
+
+    Nothing written is ever moved: reordering changes the table of rows alone.
+
+    Args:
+        cache: empty at the first step, then as returned
+            prev_key, prev_value: (positions, rows, embed_dim)
+            rows: long, (batch, src_len)
+            filled: long, positions written so far, on the CPU
+        keys: (1, batch, embed_dim)
+        values: as ``keys``
+    """
+    bsz = keys.size(1)
+    if not cache:
+        rows = torch.empty(bsz, 0, dtype=torch.long, device=keys.device)
+        cache = {"prev_key": keys[:0], "prev_value": values[:0], "rows": rows}
+    rows = cache["rows"]
+    written = rows.size(1)
+    buffers = {"prev_key": keys, "prev_value": values}
+    kept = {name: cache[name] for name in buffers}
+    capacity, held, _ = kept["prev_key"].shape
+    filled = cache.get("filled")
+    # Full; or another decoding went on from the same step and wrote there: leave that to it.
+    if filled is None or written == capacity or bsz > held or int(filled) != written:
+        filled = torch.tensor(written)
+        shape = (max(16, 2 * written), max(bsz, held))
+        for name, old in kept.items():
+            new = old.new_empty(*shape, old.size(2))
+            new[:written, :held] = old[:written]
+            kept[name] = new
+    for name, row in buffers.items():
+        kept[name][written, :bsz] = row[0]
+    filled.fill_(written + 1)
+    own = torch.arange(bsz, device=rows.device).unsqueeze(1)
+    return {**kept, "rows": torch.cat([rows, own], dim=1), "filled": filled}
+
+
+def share(new_order: Tensor, sentences: int, hypotheses: int) -> tuple[Tensor | None, int]:
+    """Which sentences remain, and how many neighbouring hypotheses share each, after a reorder.
+
+    Args:
+        new_order: long, old hypothesis of each new one
+        sentences: so far
+        hypotheses: of each sentence so far
+
+    Returns:
+        the old sentences (long) in their new order, or None where nothing changes, and the number
+        of hypotheses that share each
+    """
+    source = new_order if hypotheses == 1 else new_order.div(hypotheses, rounding_mode="floor")
+    together = hypotheses
+    if hypotheses == 1 and len(source):
+        changes = (source != source[0]).nonzero()
+        together = int(changes[0]) if len(changes) else len(source)
+    if together > 1:
+        groups = None if len(source) % together else source.view(-1, together)
+        if groups is None or not bool((groups == groups[:, :1]).all()):
+            return source, 1
+        source = groups[:, 0]
+    same = len(source) == sentences
+    if same and torch.equal(source, torch.arange(sentences, device=source.device)):
+        return None, together
+    return source, together

@@ -1,0 +1,63 @@
+// What whole maps and single rows share.
+#pragma once
+
+#include <algorithm>
+
+#include "vectors.h"
+
+extern "C" {
+
+// Numbers of head_dim, one after the other, by batch, head and position; strides count numbers.
+struct Heads {
+  void* data;
+  int64_t batch_stride, head_stride, row_stride;
+};
+}
+
+namespace ea {
+
+// -1 where columns from x on are in a map of src_len columns and visible, else 0; without
+// `visible`, all in the map are.
+template <typename T>
+Integers<T> flags(const uint8_t* visible, int64_t x, int64_t src_len) {
+  typedef uint8_t bytes __attribute__((vector_size(sizeof(Vector<T>) / sizeof(T))));
+  uint8_t found[lanes<T>] = {};
+  const int64_t begin = std::max<int64_t>(0, -x);
+  const int64_t end = std::min(lanes<T>, src_len - x);
+  if (visible && begin == 0 && end == lanes<T>) {
+    std::memcpy(found, visible + x, lanes<T>);
+  } else {
+    for (int64_t lane = begin; lane < end; ++lane) found[lane] = visible ? visible[x + lane] : 1;
+  }
+  const auto wide = __builtin_convertvector(load<bytes>(found), Integers<T>);
+  return wide != 0;
+}
+
+// probs: softmax over the visible columns of first..last, whole vectors; 0 in the others, and
+// everywhere where none is visible.
+template <typename T>
+void softmax_line(const T* logits, const typename Lanes<T>::integer* visible, T* probs,
+                  int64_t first, int64_t last) {
+  const Vector<T> lowest = Vector<T>{} - T(INFINITY);
+  Vector<T> highest = lowest;
+  for (int64_t x = first; x < last; x += lanes<T>) {
+    const auto seen = load<Integers<T>>(visible + x);
+    const Vector<T> values = seen ? load<Vector<T>>(logits + x) : lowest;
+    highest = highest > values ? highest : values;
+  }
+  const T maximum = largest<T>(highest);
+  Vector<T> sums = {};
+  for (int64_t x = first; x < last; x += lanes<T>) {
+    const auto seen = load<Integers<T>>(visible + x);
+    const Vector<T> power = exponential(load<Vector<T>>(logits + x) - maximum);
+    const Vector<T> values = seen ? power : Vector<T>{};
+    store(probs + x, values);
+    sums += values;
+  }
+  const T sum = total<T>(sums);
+  const T scale = sum == T(0) ? T(0) : T(1) / sum;
+  for (int64_t x = first; x < last; x += lanes<T>)
+    store(probs + x, load<Vector<T>>(probs + x) * scale);
+}
+
+}  // namespace ea
