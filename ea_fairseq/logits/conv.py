@@ -58,6 +58,8 @@ class MapConvolution(nn.Conv2d):
         # map are never computed.
         padded = F.pad(image, (p, p - right, p, p - down))
         kernel, bias = self.kernel().to(image.dtype), self.bias.to(image.dtype)
+        if padded.device.type == "cpu":
+            padded = padded.contiguous(memory_format=torch.channels_last)
         term = F.conv2d(padded, kernel, bias).relu()
         term = F.pad(term, (right, 0, down, 0))
         if visible is not None:
