@@ -1,0 +1,115 @@
+"""The benchmark: fair order, right arithmetic, figures of real work."""
+
+import json
+from pathlib import Path
+
+import benchmark
+import pytest
+import torch
+from benchmarks.memory import peak_memory
+from benchmarks.models import PAD, Decoding, Setting, Training, batch
+from benchmarks.timing import Comparison, alternate
+
+SMALL = Setting(vocabulary=50, threads=1)
+
+
+def test_models_work_alternately_after_a_warm_up():
+    calls = []
+    times = alternate(lambda: calls.append("A"), lambda: calls.append("B"), rounds=2)
+    assert "".join(calls) == "AB" + "ABBA" + "ABBA"
+    assert len(times.baseline) == len(times.other) == 4
+
+
+def test_ratio_is_of_medians_and_spread_of_rounds():
+    times = Comparison([1.0, 3.0, 2.0, 2.0], [2.0, 2.0, 6.0, 4.0])
+    assert times.medians() == (2.0, 3.0)
+    assert times.ratio() == 1.5
+    assert times.spread() == (1.0, 2.5)
+
+
+def test_batches_have_padding_where_fairseq_puts_it():
+    sample = batch(24, 480, SMALL)
+    source, target = sample["net_input"]["src_tokens"], sample["target"]
+    assert source.shape == target.shape == (20, 24)
+    assert (source[:, -1] != PAD).all() and (target[:, 0] != PAD).all()
+    assert source[:, 0].eq(PAD).any() and target[:, -1].eq(PAD).any()
+    assert (source[0] != PAD).all() and (target[0] != PAD).all()
+    assert sample["ntokens"] == int((target != PAD).sum())
+
+
+def test_training_learns_and_a_seed_gives_the_same_losses():
+    sample = batch(6, 60, SMALL)
+
+    def losses(arch):
+        training = Training(arch, SMALL)
+        torch.manual_seed(1)
+        return [training.step(sample) for _ in range(8)]
+
+    first = losses("ea_transformer_lite")
+    assert first[-1] < first[0]
+    assert losses("ea_transformer_lite") == first
+    assert losses("transformer_lite") != first
+
+
+def test_decoding_takes_the_steps_it_is_asked_for():
+    sample = batch(5, 15, SMALL)
+    for arch in ("transformer_lite", "ea_transformer_lite"):
+        found = Decoding(arch, SMALL, beam=2).search(sample, steps=4)
+        assert [len(tokens) for tokens in found] == [5, 5, 5]
+
+
+@pytest.mark.skipif(not Path("/proc/self/clear_refs").exists(), reason="Linux tells")
+def test_peak_memory_grows_with_the_work():
+    small, large = (peak_memory("transformer_lite", 8, tokens, SMALL) for tokens in (64, 4096))
+    # 18 layers of work keep several activations of 160 numbers per token for the gradient.
+    assert large - small > 4000 * 160 * 4 * 18
+
+
+def test_writes_table_and_json(tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(benchmark, "LENGTHS", (4,))
+    path = tmp_path / "figures.json"
+    command = [
+        "length",
+        "--rounds",
+        "1",
+        "--threads",
+        "1",
+        "--vocabulary",
+        "20",
+        "--json",
+        str(path),
+    ]
+    threads = torch.get_num_threads()
+    try:
+        assert benchmark.main(command) == 0
+    finally:
+        torch.set_num_threads(threads)
+    assert "| training step, length 4 |" in capsys.readouterr().out
+    report = json.loads(path.read_text())
+    (row,) = report["rows"]
+    assert row["ratio"] == pytest.approx(row["other"] / row["baseline"])
+    assert report["environment"]["threads"] == 1 and report["environment"]["torch"]
+    assert list(tmp_path.iterdir()) == [path]
+
+
+@pytest.mark.parametrize(
+    "arguments, message",
+    [
+        (["speed"], "speed: no such suite; choices: train, length, memory, decode, growth"),
+        (["--rounds", "0"], "--rounds 0 is too small"),
+        (["--arch", "lstm"], "--arch lstm: name its --baseline"),
+        (["--device", "cuda"], "--device cuda: torch sees no GPU"),
+        (
+            ["--arch", "nonsense", "--baseline", "transformer", "train"],
+            "nonsense: no such",
+        ),
+    ],
+)
+def test_wrong_options_are_named(arguments, message, capsys):
+    if "cuda" in arguments and torch.cuda.is_available():
+        pytest.skip("there is a GPU")
+    try:
+        assert benchmark.main(arguments) != 0
+    except SystemExit as stop:
+        assert stop.code != 0
+    assert message in capsys.readouterr().err

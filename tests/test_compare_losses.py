@@ -1,0 +1,44 @@
+"""Same-seed losses: equal where nothing changed, different where something did."""
+
+from dataclasses import replace
+
+import compare_losses
+
+from ea_fairseq.logits import evolving
+from ea_fairseq.logits.base import zero_hidden
+from ea_fairseq.native.library import torch_alone
+
+FEW = ["--updates", "4"]
+
+
+def test_the_compiled_attention_leaves_losses_as_they_are(tmp_path, capsys):
+    path = str(tmp_path / "before.json")
+    with torch_alone():
+        assert compare_losses.main([*FEW, "--save", path]) == 0
+    assert compare_losses.main([*FEW, "--against", path]) == 0
+    assert "largest relative difference of 4 losses" in capsys.readouterr().out
+
+
+def test_a_change_of_the_equations_is_found(tmp_path, monkeypatch):
+    path = str(tmp_path / "before.json")
+    assert compare_losses.main([*FEW, "--save", path]) == 0
+    mix = evolving.EvolvingLogits._evolution
+    monkeypatch.setattr(
+        evolving.EvolvingLogits,
+        "_evolution",
+        lambda self, scaling: replace(mix(self, scaling), beta=self.beta + 0.05),
+    )
+    monkeypatch.setattr(
+        evolving.EvolvingLogits,
+        "_mix_carry",
+        lambda self, logits, visible, carry: zero_hidden(logits * 1.05, visible),
+    )
+    assert compare_losses.main([*FEW, "--against", path]) == 1
+
+
+def test_files_that_are_no_losses_are_named(tmp_path, capsys):
+    path = tmp_path / "before.json"
+    assert compare_losses.main(["--against", str(path)]) == 2
+    path.write_text("{}")
+    assert compare_losses.main(["--against", str(path)]) == 2
+    assert str(path) in capsys.readouterr().err
