@@ -15,6 +15,7 @@ from . import (
     empty_sources,
     literal_settings,
     safe_loading,
+    save_lock,
 )
 
 _installed = False
@@ -31,6 +32,7 @@ def install() -> None:
         literal_settings,
         checkpoint_fit,
         atomic_saving,
+        save_lock,
         clean_stop,
         batching,
         empty_sources,
