@@ -151,3 +151,27 @@ def test_unknown_files_and_formats_are_named(tmp_path, capsys):
     assert f"{tmp_path / 'nowhere'}: no such file" in capsys.readouterr().err
     assert plot_training.main([str(tmp_path), "--output", str(tmp_path / "curves.bmp")]) == 1
     assert ".png or .pdf" in capsys.readouterr().err
+
+
+def test_time_goes_on_over_resumed_processes_without_what_was_between(tmp_path):
+    """The first process lost its last 20 updates; fairseq's "wall" begins anew in the second."""
+
+    def line(time, text):
+        return f"2026-01-01 {time} | INFO | {text}\n"
+
+    def record(time, updates, wall):
+        stats = f'{{"loss": "3.0", "wall": "{wall}", "num_updates": "{updates}"}}'
+        return line(time, f"train_inner | {stats}")
+
+    begins = "fairseq_cli.train | max tokens per device = 100 and max sentences per device = None"
+    log = tmp_path / "train.log"
+    log.write_text(
+        line("11:58:00", "fairseq_cli.train | Namespace()")
+        + line("12:00:00", begins)
+        + record("12:01:00", 100, 60)
+        + record("12:02:00", 120, 120)
+        + line("15:00:00", begins)
+        + record("15:00:30", 110, 0)
+        + record("15:03:00", 200, 0)
+    )
+    assert read_curves(log).minutes([100, 110, 200]) == pytest.approx([1, 2.5, 5])

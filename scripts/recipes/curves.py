@@ -6,10 +6,15 @@ import json
 import math
 import re
 from dataclasses import dataclass, field
+from datetime import datetime
 from pathlib import Path
 
 #: ``2026-01-01 12:00:00 | INFO | valid | epoch 001 | ...``; a progress bar may stand before it.
 _LINE = re.compile(r"\| INFO \| (train_inner|train|valid\w*) \| (.*)")
+#: When a line was logged.
+_TIME = re.compile(r"(\d{4}-\d\d-\d\d \d\d:\d\d:\d\d) \| INFO \| ")
+#: What fairseq logs once, before a process begins to train.
+_BEGINNING = "| INFO | fairseq_cli.train | max tokens per device"
 #: ``loss=2.5, wall=6`` while training, ``loss 2.5 | wall 6`` at the end of an epoch.
 _PAIR = re.compile(r"(?:^|[ |,])([a-z_]+)[= ]([-+\d.e]+|inf|nan)(?=,| \||\s*$)")
 
@@ -42,12 +47,17 @@ class Curves:
         return sorted({updates for kind in kinds for points in kind.values() for updates in points})
 
     def minutes(self, updates: list[int]) -> list[float]:
-        """Training time after so many updates, interpolated between the times logged."""
+        """Training time after so many updates, interpolated between the times logged.
+
+        It counts on over resumed processes, what was between them left out; fairseq's own "wall",
+        used where lines have no time, begins anew with some of them.
+        """
         import numpy
 
         walls: dict[int, float] = {0: 0.0}
-        for kind in ("train", "train_inner"):
-            walls.update(self.records.get(kind, {}).get("wall", {}))
+        for quantity in ("wall", "elapsed"):
+            for kind in ("train", "train_inner", "valid"):
+                walls.update(self.records.get(kind, {}).get(quantity, {}))
         known = sorted(walls)
         seconds = numpy.interp(updates, known, [walls[update] for update in known])
         return [float(second) / 60 for second in seconds]
@@ -75,7 +85,15 @@ def read_curves(path: Path) -> Curves:
 def _from_log(path: Path) -> Curves:
     curves = Curves()
     text = path.read_text(encoding="utf-8", errors="replace")
+    elapsed, before = 0.0, None
     for line in re.split(r"[\r\n]+", text):
+        if time := _TIME.search(line):
+            now = datetime.fromisoformat(time[1])
+            if _BEGINNING in line:
+                before = now
+            elif before is not None:
+                elapsed += (now - before).total_seconds()
+                before = now
         match = _LINE.search(line)
         if match is None:
             continue
@@ -83,6 +101,8 @@ def _from_log(path: Path) -> Curves:
         values = _json_stats(tag, stats) if stats.startswith("{") else _plain_stats(stats)
         updates = int(values.pop("num_updates", 0))
         kind = "valid" if tag.startswith("valid") else tag
+        if before is not None:
+            values["elapsed"] = elapsed
         for quantity, value in values.items():
             curves.add(kind, quantity, updates, value)
     return curves
