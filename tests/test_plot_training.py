@@ -170,6 +170,7 @@ def test_time_goes_on_over_resumed_processes_without_what_was_between(tmp_path):
         + line("12:00:00", begins)
         + record("12:01:00", 100, 60)
         + record("12:02:00", 120, 120)
+        + line("14:59:00", "fairseq_cli.train | Namespace()")
         + line("15:00:00", begins)
         + record("15:00:30", 110, 0)
         + record("15:03:00", 200, 0)

@@ -85,12 +85,12 @@ def read_curves(path: Path) -> Curves:
 def _from_log(path: Path) -> Curves:
     curves = Curves()
     text = path.read_text(encoding="utf-8", errors="replace")
-    elapsed, before = 0.0, None
+    elapsed, recorded, before = 0.0, 0.0, None
     for line in re.split(r"[\r\n]+", text):
         if time := _TIME.search(line):
             now = datetime.fromisoformat(time[1])
             if _BEGINNING in line:
-                before = now
+                elapsed, before = recorded, now
             elif before is not None:
                 elapsed += (now - before).total_seconds()
                 before = now
@@ -102,7 +102,7 @@ def _from_log(path: Path) -> Curves:
         updates = int(values.pop("num_updates", 0))
         kind = "valid" if tag.startswith("valid") else tag
         if before is not None:
-            values["elapsed"] = elapsed
+            values["elapsed"] = recorded = elapsed
         for quantity, value in values.items():
             curves.add(kind, quantity, updates, value)
     return curves
