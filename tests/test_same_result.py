@@ -2,15 +2,263 @@
 
 import errno
 import fcntl
+import json
 import os
+import re
+import shlex
 import shutil
 import signal
+import subprocess
+import sys
+from pathlib import Path
 
-from fairseq_commands import Command, corpus, generation, run, trained, training, two_processes
-from test_atomic_saving import free_port, wait_for
+import pytest
+import torch
+from fairseq_commands import (
+    SIZES,
+    USER_DIR,
+    Command,
+    corpus,
+    generation,
+    run,
+    trained,
+    training,
+    two_processes,
+)
+from small_models import EOS, PAD, build, build_strong, padded, sentences
+from test_atomic_saving import free_port, wait_for, weights
+from test_ea_transformer import ALL, generate
+from test_readme import environment, shown
 
 from ea_fairseq.compat import save_lock
+from ea_fairseq.compat.safe_loading import read_checkpoint
 from scripts.average_checkpoints import main as average_checkpoints
+
+NAMESPACES = Path(__file__).with_name("two_namespaces.sh")
+
+# Processes and nodes.
+
+# Dropout is off: the processes draw the same for their two batches, a single process draws two.
+PLAIN = ["--dropout", "0", "--max-tokens", "60", "--max-epoch", "3", "--no-epoch-checkpoints"]
+PLAIN += [*SIZES, "--num-workers", "0", "--log-format", "json", "--log-interval", "1"]
+ON_CPU = ["--cpu", "--ddp-backend", "legacy_ddp"]
+PORT = "29500"  # in the README
+
+
+def folder_as_in_the_readme(folder):
+    (folder / "ea_fairseq").symlink_to(USER_DIR)
+    (folder / "bin").symlink_to(corpus())
+    return folder
+
+
+@pytest.fixture(scope="module")
+def one_process(tmp_path_factory):
+    """The README's training in one process that puts two batches into an update."""
+    folder = folder_as_in_the_readme(tmp_path_factory.mktemp("one"))
+    _, arguments = shown("torchrun --standalone")[0].split('"$(command -v fairseq-train)"')
+    arguments = [*shlex.split(arguments), *PLAIN, "--update-freq", "2", "--user-dir", USER_DIR]
+    done = run("train", *arguments, before=lambda: os.chdir(folder))
+    assert done.status == 0, done.errors()
+    return folder / "checkpoints"
+
+
+def updates(output):
+    """What is printed of each update."""
+    lines = re.findall(r"train_inner \| (\{.*\})", output)
+    return [{key: json.loads(line)[key] for key in ("loss", "gnorm", "bsz")} for line in lines]
+
+
+def losses(folder):
+    """Sums of the losses over the last epoch, and over the validation after it."""
+    metrics = read_checkpoint(str(folder / "checkpoint_last.pt"))["extra_state"]["metrics"]
+    return [
+        float(state["sum"])
+        for part in ("train", "valid")
+        for _, name, _, state in metrics[part]
+        if name == "loss"
+    ]
+
+
+def assert_same_training(folder, expected):
+    (found, count), (wanted, wanted_count) = weights(folder), weights(expected)
+    assert count == wanted_count == 12
+    assert found.keys() == wanted.keys() and len(found) > 50
+    for name in found:
+        torch.testing.assert_close(found[name], wanted[name], atol=1e-6, rtol=1e-5, msg=name)
+    assert len(losses(folder)) == 2
+    assert losses(folder) == pytest.approx(losses(expected), rel=1e-6)
+
+
+def launch(command, folder, *before, **env):
+    return subprocess.Popen(
+        [*before, "bash", "-c", f"{command} {shlex.join([*ON_CPU, *PLAIN])}"],
+        cwd=folder,
+        env={**environment(), **env},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+
+
+def test_two_processes_started_by_torchrun_equal_one_with_two_batches(tmp_path, one_process):
+    folder = folder_as_in_the_readme(tmp_path)
+    (command,) = shown("torchrun --standalone")
+    launcher = launch(command.replace("--nproc-per-node 8", "--nproc-per-node 2"), folder)
+    output, _ = launcher.communicate(timeout=120)
+    assert launcher.returncode == 0 and "training on 2 devices" in output, output
+    assert_same_training(folder / "checkpoints", one_process)
+
+
+def namespaces_are_permitted():
+    command = ["unshare", "--user", "--map-root-user", "--net", "ip", "link", "set", "lo", "up"]
+    try:
+        return subprocess.run(command, capture_output=True).returncode == 0
+    except FileNotFoundError:
+        return False
+
+
+def test_two_nodes_equal_one_process_with_two_batches(tmp_path, one_process):
+    """In two network namespaces; where these are not permitted, two launchers on one machine."""
+    folder = folder_as_in_the_readme(tmp_path)
+    (command,) = shown("torchrun --nnodes 2")
+    command = command.replace("--nproc-per-node 8", "--nproc-per-node 1")
+    if namespaces_are_permitted():
+        apart = ["unshare", "--user", "--map-root-user", "--net", "bash", NAMESPACES]
+        nodes = [launch(command, folder, *apart)]
+    else:
+        command = command.replace(PORT, str(free_port()))
+        env = {"MASTER_ADDR": "127.0.0.1"}
+        nodes = [launch(command, folder, NODE_RANK=rank, **env) for rank in ("0", "1")]
+    output = "".join(node.communicate(timeout=120)[0] for node in nodes)
+    assert [node.returncode for node in nodes] == [0] * len(nodes), output
+    assert "training on 2 devices" in output
+    assert_same_training(folder / "checkpoints", one_process)
+
+
+def test_fairseqs_default_backend_on_the_cpu_is_refused_in_one_line(tmp_path):
+    env = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": PORT, "WORLD_SIZE": "2", "RANK": "1"}
+    arguments = training(corpus(), tmp_path, "--cpu")
+    done = run("train", *arguments, env={**env, "LOCAL_RANK": "1"})
+    assert done.status == 1 and done.errors().count("\n") == 1
+    assert done.errors().startswith("error: --ddp-backend pytorch_ddp needs GPUs")
+    assert done.errors().rstrip().endswith("--ddp-backend legacy_ddp")
+    assert os.listdir(tmp_path) == []
+
+
+@pytest.mark.parametrize("options", [{}, {"ea_skip": "none"}, {"ea_variant": "residual"}])
+def test_torchs_ddp_finds_no_unused_parameter_and_the_same_gradients(
+    tmp_path, monkeypatch, options
+):
+    """fairseq's default on GPUs: without --find-unused-parameters it fails at the second update."""
+    model = build("ea_transformer_lite", **options, dropout=0.0)
+    batch = (padded(sentences([4, 2], 1), left=True), None, padded(sentences([3, 5], 2)))
+    expected = torch.autograd.grad(model(*batch)[0].square().sum(), list(model.parameters()))
+    monkeypatch.setattr(sys, "excepthook", sys.excepthook)  # torch replaces it
+    store = torch.distributed.FileStore(str(tmp_path / "store"), 1)
+    torch.distributed.init_process_group("gloo", store=store, rank=0, world_size=1)
+    try:
+        parallel = torch.nn.parallel.DistributedDataParallel(model)
+        for _ in range(3):
+            model.zero_grad()
+            parallel(*batch)[0].square().sum().backward()
+    finally:
+        torch.distributed.destroy_process_group()
+    for parameter, wanted in zip(model.parameters(), expected, strict=True):
+        torch.testing.assert_close(parameter.grad, wanted)
+
+
+# The same again.
+
+
+def test_the_same_seed_gives_the_same_losses_and_weights(tmp_path):
+    """With dropout; the second time other processes load the data. That a resumed training draws
+    the same dropout is in test_atomic_saving.py and test_commands.py."""
+    runs = {}
+    for name, more in {
+        "first": [],
+        "second": ["--num-workers", "2"],
+        "other": ["--seed", "2"],
+    }.items():
+        more = ["--arch", "ea_transformer_lite", "--max-epoch", "2", *more]
+        done = run("train", *training(corpus(), tmp_path / name, *more, "--log-format", "json"))
+        assert done.status == 0, done.errors()
+        runs[name] = updates(done.output())
+    assert len(runs["first"]) > 12 and runs["first"] == runs["second"] != runs["other"]
+    assert losses(tmp_path / "first") == losses(tmp_path / "second")
+    (first, _), (second, _), (other, _) = (weights(tmp_path / name) for name in runs)
+    assert all(torch.equal(first[name], second[name]) for name in first)
+    assert not all(torch.equal(first[name], other[name]) for name in first)
+
+
+# Half precision.
+
+
+def test_losses_of_half_precision_follow_those_of_float32(tmp_path):
+    """fairseq-train on the CPU, each update's loss; float32 goes down by about 1.5."""
+    found = {}
+    for dtype in ([], ["--fp16"], ["--bf16"]):
+        folder = tmp_path / "".join(dtype)
+        more = ["--arch", "ea_transformer_lite", "--dropout", "0", "--lr", "0.005", "--cpu", *dtype]
+        more += ["--max-epoch", "3", "--no-epoch-checkpoints", "--fp16-no-flatten-grads"]
+        done = run("train", *training(corpus(), folder, *more, "--log-format", "json"))
+        assert done.status == 0, done.errors()
+        assert "gradient overflow" not in done.output()
+        found["".join(dtype)] = [float(update["loss"]) for update in updates(done.output())]
+    assert found[""][0] - min(found[""]) > 0.5
+    for half in ("--fp16", "--bf16"):
+        assert len(found[half]) == len(found[""]) > 20
+        assert found[half] == pytest.approx(found[""], abs=0.03) and found[half] != found[""]
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_maps_of_logits_beyond_1e4_stay_finite_with_finite_gradients(dtype):
+    """In all three attentions of every layer: float16 ends at 65504."""
+    model = build("ea_transformer_lite", ea_skip=ALL).to(dtype)
+    largest = {}
+
+    def note(name):
+        def hook(module, inputs, outputs):
+            largest[name] = inputs[0].abs().max().item()
+            assert outputs[0].isfinite().all(), name
+
+        return hook
+
+    with torch.no_grad():
+        for name, module in model.named_modules():
+            if name.endswith("_attn"):
+                module.q_proj.weight.mul_(100)
+                module.k_proj.weight.mul_(100)
+                module.transform.register_forward_hook(note(name))
+    targets = padded(sentences([4, 7], 2))
+    scores, _ = model(padded(sentences([6, 3], 1), left=True), None, targets)
+    assert len(largest) == 9 and min(largest.values()) > 1e4, largest
+    assert scores.isfinite().all()
+    scores[targets != PAD].float().log_softmax(-1)[:, 4].sum().backward()
+    for name, parameter in model.named_parameters():
+        assert parameter.grad.isfinite().all(), name
+
+
+# Beam search.
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_translations_do_not_depend_on_batch_size_and_order(seed):
+    """fairseq's beam search in float32, with convolutions that show."""
+    model = build_strong(seed=seed, ea_skip=ALL).float()
+    lengths = torch.randint(1, 12, (64,), generator=torch.Generator().manual_seed(5)).tolist()
+    sources = sentences(lengths, 6, last=EOS)
+    alone = [generate(model, [source])[0] for source in sources]
+    assert len({tuple(best[0]["tokens"].tolist()) for best in alone}) > 10
+    for size, shuffle in ((8, 0), (8, 1), (64, 0), (64, 1)):
+        order = torch.randperm(64, generator=torch.Generator().manual_seed(shuffle)).tolist()
+        for start in range(0, 64, size):
+            rows = order[start : start + size]
+            batch = generate(model, [sources[row] for row in rows])
+            for row, hypotheses in zip(rows, batch, strict=True):
+                for found, wanted in zip(hypotheses, alone[row], strict=True):
+                    assert torch.equal(found["tokens"], wanted["tokens"])
+                    assert abs(found["score"] - wanted["score"]) < 1e-5
+
 
 # Two runs in one save folder.
 

@@ -10,12 +10,14 @@ from .. import errors
 from . import (
     atomic_saving,
     batching,
+    bfloat16,
     checkpoint_fit,
     clean_stop,
     empty_sources,
     literal_settings,
     safe_loading,
     save_lock,
+    torchrun,
 )
 
 _installed = False
@@ -36,6 +38,8 @@ def install() -> None:
         clean_stop,
         batching,
         empty_sources,
+        torchrun,
+        bfloat16,  # before torchrun, which asks about TPUs
     ):
         module.install()
     _installed = True

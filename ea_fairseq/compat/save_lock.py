@@ -12,6 +12,7 @@ Replaced in fairseq:
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import functools
 import logging
@@ -58,9 +59,10 @@ def hold(save_dir: str) -> None:
             " make sure that no other training uses it"
         )
         return
-    os.ftruncate(descriptor, 0)
-    os.write(descriptor, f"process {os.getpid()} on {socket.gethostname()}\n".encode())
     _held[folder] = descriptor
+    with contextlib.suppress(OSError):  # only for the message above; the disk may be full
+        os.ftruncate(descriptor, 0)
+        os.write(descriptor, f"process {os.getpid()} on {socket.gethostname()}\n".encode())
 
 
 def _forget_in_child() -> None:

@@ -1,0 +1,67 @@
+"""``torchrun`` starts fairseq's commands as one job, on GPUs or on the CPU.
+
+Replaced in fairseq:
+- ``distributed.utils.call_main``: fairseq takes up what torchrun put into the environment only
+  where it sees several GPUs. With one GPU in each node, or none, every process silently trained
+  alone, all of them into one save folder. Here they always form the job that torchrun started. Each
+  process takes the GPU of its number in the node; on the CPU they talk through gloo.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from fairseq.distributed import utils as distributed_utils
+
+from ..errors import UserError
+
+_VARIABLES = ("MASTER_ADDR", "MASTER_PORT", "WORLD_SIZE", "RANK", "LOCAL_RANK")
+
+
+def join_job(cfg: Any) -> None:
+    """Enter the number of processes, and which of them this is, into a command's settings.
+
+    Nothing happens outside torchrun, in a job of one process, and where the command line says
+    itself how to connect (``--distributed-init-method``).
+
+    Raises:
+        UserError: torch's DistributedDataParallel, fairseq's default, is asked for on the CPU.
+    """
+    options = cfg.distributed_training
+    if options.distributed_init_method is not None or not all(v in os.environ for v in _VARIABLES):
+        return
+    if int(os.environ["WORLD_SIZE"]) == 1 or options.pipeline_model_parallel or cfg.common.tpu:
+        return
+    options.distributed_init_method = "env://"
+    options.distributed_world_size = int(os.environ["WORLD_SIZE"])
+    options.distributed_rank = int(os.environ["RANK"])
+    options.distributed_no_spawn = True  # torchrun has started the processes
+    if torch.cuda.is_available() and not cfg.common.cpu:
+        # The rest is 0 where each process is shown its own GPU alone.
+        options.device_id = int(os.environ["LOCAL_RANK"]) % torch.cuda.device_count()
+        return
+    options.device_id = 0
+    options.distributed_backend = "gloo"
+    if options.ddp_backend in ("c10d", "pytorch_ddp"):
+        raise UserError(
+            f"--ddp-backend {options.ddp_backend} needs GPUs; several processes on the CPU need"
+            " --ddp-backend legacy_ddp"
+        )
+
+
+def _join_first(original: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(original)
+    def call_main(cfg: Any, main: Callable[..., Any], **kwargs: Any) -> Any:
+        join_job(cfg)
+        return original(cfg, main, **kwargs)
+
+    return call_main
+
+
+def install() -> None:
+    """Make fairseq's commands start this way."""
+    distributed_utils.call_main = _join_first(distributed_utils.call_main)
