@@ -48,6 +48,16 @@ make_venv() {
     fi
 }
 
+# pip with every version pinned, also in the environments of its own in which it builds packages.
+pinned_pip_install() {
+    local pins  # as an address, since pip splits the variable at spaces
+    pins=$("$python" -c 'import pathlib, sys; print(pathlib.Path(sys.argv[1]).as_uri())' \
+        "$repository/constraints.txt") || return 1
+    # Before 25.3 pip builds with the first of the two, from then on with the second.
+    PIP_CONSTRAINT=$pins PIP_BUILD_CONSTRAINT=$pins \
+        "$python" -m pip install --quiet --disable-pip-version-check "$@"
+}
+
 setup_env() {
     local stamp file wanted
     if ! "$python" -m pip --version >/dev/null 2>&1; then
@@ -55,7 +65,7 @@ setup_env() {
     fi
     for file in "$@"; do
         stamp=$venv/installed-$(basename "$file")
-        wanted=$(cd "$repository" && cat "$file" setup.py && "$python" --version && pwd)
+        wanted=$(cd "$repository" && cat "$file" constraints.txt setup.py && "$python" --version && pwd)
         if [ -f "$stamp" ] && [ "$(cat "$stamp")" = "$wanted" ]; then
             continue
         fi
@@ -63,12 +73,10 @@ setup_env() {
         rm -f "$stamp"
         if grep -q '^torch==' "$file"; then
             # Alone and first: with others to agree with, pip may choose a larger build.
-            "$python" -m pip install --quiet --disable-pip-version-check \
-                "$(grep '^torch==' "$file")" || return 1
+            pinned_pip_install "$(grep '^torch==' "$file")" || return 1
         fi
-        "$python" -m pip install --quiet --disable-pip-version-check -r "$file" || return 1
-        "$python" -m pip install --quiet --disable-pip-version-check --no-deps -e "$repository" \
-            || return 1
+        pinned_pip_install -r "$file" || return 1
+        pinned_pip_install --no-deps -e "$repository" || return 1
         printf '%s\n' "$wanted" >"$stamp"
     done
 }
