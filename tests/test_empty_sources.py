@@ -47,7 +47,8 @@ def test_all_sentences_are_translated_whatever_the_batch_multiple(tmp_path):
     assert sorted(translations(done.output())[1]) == list(range(11))
     empty = binarize(tmp_path, {"test": []}, corpus())
     done = run("generate", *generation(empty, trained() / "checkpoint_last.pt"))
-    assert translations(done.output())[1] == []
+    assert done.status == 1 and translations(done.output())[1] == []
+    assert "test.de-en.de.idx: the data has no sentences" in done.errors()
 
 
 def test_too_long_line_is_an_error_in_one_line(tmp_path):

@@ -11,6 +11,7 @@ from . import (
     atomic_saving,
     batching,
     bfloat16,
+    binarized_data,
     checkpoint_fit,
     clean_stop,
     empty_sources,
@@ -37,6 +38,7 @@ def install() -> None:
         save_lock,
         clean_stop,
         batching,
+        binarized_data,
         empty_sources,
         torchrun,
         bfloat16,  # before torchrun, which asks about TPUs

@@ -1,0 +1,270 @@
+"""Binarized data that is damaged, or does not belong to its dictionary, is refused in one line.
+
+fairseq reads what ``fairseq-preprocess`` wrote when a batch needs it: data cut short fails in the
+middle of an epoch, a token number beyond the dictionary as an index error inside the model, and a
+missing target as a model called without its arguments. Here each pair of files is checked once,
+when a task loads it, before anything is trained or translated.
+
+Replaced in fairseq:
+- ``indexed_dataset.make_dataset``: checks the two files, and the token numbers where the dictionary
+  is known, before they are opened.
+- ``indexed_dataset.dataset_exists``: takes data of which one file of the two is missing for no
+  data; with several parts (``train``, ``train1``, ...) training went on without it.
+- ``translation.load_langpair_dataset``: source and target of different length, in one line.
+- ``Trainer.get_train_iterator``: training without target sentences, in one line.
+- ``Dictionary.add_from_file``: names no file when a line of it cannot be read.
+
+Formats other than fairseq's default (``--dataset-impl mmap``) are left alone. What cannot be found:
+a dictionary of the same size in another order or of another language, and a token number changed to
+another one that the dictionary has.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import struct
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from fairseq.data import Dictionary, LanguagePairDataset, indexed_dataset
+from fairseq.data.indexed_dataset import IndexedDataset, MMapIndexedDataset
+from fairseq.file_io import PathManager
+from fairseq.tasks import translation
+from fairseq.trainer import Trainer
+
+from ..errors import UserError
+
+# The index: magic, version, type of the tokens, number of sentences; then for each sentence its
+# size (4 bytes) and, after all the sizes, its place in the data in bytes (8 bytes).
+_MAGIC = MMapIndexedDataset.Index._HDR_MAGIC
+_HEADER = struct.Struct("<QBQ")
+_START = len(_MAGIC) + _HEADER.size
+_TOKEN_TYPES = {
+    code: np.dtype(kind)
+    for code, kind in indexed_dataset._code_to_dtype.items()
+    if np.issubdtype(kind, np.integer)
+}
+_PER_SENTENCE = 4 + 8
+_AT_ONCE = 1 << 20  # sentences or tokens looked at in one step, so that memory stays small
+
+
+def check_files(path: str) -> np.dtype:
+    """Compare the index ``<path>.idx`` with itself and with the data ``<path>.bin``.
+
+    Args:
+        path: the two files, without their endings.
+
+    Returns:
+        The type of the token numbers.
+
+    Raises:
+        UserError: naming the file and the place, if one is missing, cut short, damaged, does not
+            belong to the other, or holds no sentence.
+    """
+    index, data = path + ".idx", path + ".bin"
+    count, kind = _read_header(index)
+    if count == 0:
+        raise UserError(f"{index}: the data has no sentences")
+    end = _check_places(index, count, kind.itemsize)
+    found = os.path.getsize(data)
+    if found < end:
+        raise UserError(f"{data} is cut short: {found} bytes instead of the {end} of its index")
+    if found > end:
+        raise UserError(f"{data} is not of its index: {found} bytes instead of {end}")
+    return kind
+
+
+def _read_header(index: str) -> tuple[int, np.dtype]:
+    """The number of sentences and the type of their tokens."""
+    with open(index, "rb") as file:
+        header = file.read(_START)
+    length = os.path.getsize(index)
+    if not _MAGIC.startswith(header[: len(_MAGIC)]):
+        raise UserError(
+            f"{index} is no index of binarized data: it begins with {header[: len(_MAGIC)]!r}"
+        )
+    if len(header) < _START:
+        raise UserError(
+            f"{index} is cut short: {length} bytes, where the header alone has {_START}"
+        )
+    version, code, count = _HEADER.unpack(header[len(_MAGIC) :])
+    if version != 1 or code not in _TOKEN_TYPES:
+        raise UserError(f"{index} is damaged: version {version}, token type {code} in its header")
+    expected = _START + _PER_SENTENCE * count
+    if length != expected:
+        problem = "cut short" if length < expected else "damaged"
+        raise UserError(
+            f"{index} is {problem}: {length} bytes instead of {expected} for {count} sentences"
+        )
+    return count, _TOKEN_TYPES[code]
+
+
+def _check_places(index: str, count: int, itemsize: int) -> int:
+    """Check that each sentence begins where the one before it ends; returns where the last ends."""
+    sizes, places = _sizes(index, count), _places(index, count)
+    end = 0
+    for first in range(0, count, _AT_ONCE):
+        size = sizes[first : first + _AT_ONCE].astype(np.int64)
+        place = places[first : first + _AT_ONCE]
+        ends = end + itemsize * np.cumsum(size)
+        wrong = (size < 0) | (place != ends - itemsize * size)
+        if wrong.any():
+            at = int(wrong.argmax())
+            raise UserError(
+                f"{index} is damaged: sentence {first + at + 1} of {count} has size {size[at]} and"
+                f" begins at byte {place[at]} instead of {ends[at] - itemsize * size[at]}"
+            )
+        end = int(ends[-1])
+    return end
+
+
+def _sizes(index: str, count: int) -> np.ndarray:
+    return np.memmap(index, np.int32, "r", _START, (count,))
+
+
+def _places(index: str, count: int) -> np.ndarray:
+    return np.memmap(index, np.int64, "r", _START + 4 * count, (count,))
+
+
+def check_tokens(path: str, kind: np.dtype, dictionary: Dictionary) -> None:
+    """Look for token numbers that the dictionary does not have, in one pass over ``<path>.bin``.
+
+    Each sentence must also end with the token for its end. fairseq counts on it, always writes it,
+    and a block that never reached the disk reads as zeros, which are numbers of the dictionary.
+
+    Args:
+        path: as for `check_files`, which must have passed.
+        kind: the type of the token numbers.
+        dictionary: the one to read the data with.
+
+    Raises:
+        UserError: naming the file, the first such number and the sentence.
+    """
+    data, index = path + ".bin", path + ".idx"
+    count, _ = _read_header(index)
+    sizes, places = _sizes(index, count), _places(index, count)
+    if (sizes == 0).any():
+        raise UserError(
+            f"{data} is damaged: sentence {int((sizes == 0).argmax()) + 1} of {count} has no token,"
+            " not even its end"
+        )
+    tokens = np.memmap(data, kind, "r")
+    for first in range(0, len(tokens), _AT_ONCE):
+        part = tokens[first : first + _AT_ONCE]
+        if part.max() < len(dictionary) and part.min() >= 0:
+            continue
+        at = first + int(((part < 0) | (part >= len(dictionary))).argmax())
+        sentence = int(np.searchsorted(places, at * kind.itemsize, side="right"))
+        raise UserError(
+            f"{data} does not fit its dictionary of {len(dictionary)} entries: token number"
+            f" {tokens[at]} in sentence {sentence} of {count}; use the dictionary that it was"
+            " binarized with, or binarize the text again"
+        )
+    for first in range(0, count, _AT_ONCE):
+        size, place = sizes[first : first + _AT_ONCE], places[first : first + _AT_ONCE]
+        last = tokens[place // kind.itemsize + size - 1]
+        if (last != dictionary.eos()).any():
+            at = int((last != dictionary.eos()).argmax())
+            raise UserError(
+                f"{data} is damaged: sentence {first + at + 1} of {count} ends with token number"
+                f" {last[at]} instead of {dictionary.eos()}, the end of sentence"
+            )
+
+
+def _check_pair(path: str) -> bool:
+    """True if both files are there, False if none is.
+
+    Raises:
+        UserError: naming the one that is missing, if the other is there.
+    """
+    missing = [name for name in (path + ".idx", path + ".bin") if not os.path.exists(name)]
+    if len(missing) == 1:
+        raise UserError(f"{missing[0]} is missing; binarize the data again")
+    return not missing
+
+
+def _check_before_opening(original: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(original)
+    def make_dataset(
+        path: str,
+        impl: str,
+        fix_lua_indexing: bool = False,
+        dictionary: Dictionary | None = None,
+    ) -> Any:
+        # fairseq takes an index that it does not know for the format of its early days, "cached".
+        if impl in ("mmap", "cached", "lazy") and _check_pair(path):
+            with open(path + ".idx", "rb") as file:
+                old = file.read(8) == IndexedDataset._HDR_MAGIC
+            if not old:
+                kind = check_files(path)
+                if dictionary is not None:
+                    check_tokens(path, kind, dictionary)
+            if old == (impl == "mmap"):
+                raise UserError(f"--dataset-impl {impl} does not fit {path}.idx, of another format")
+        return original(path, impl, fix_lua_indexing=fix_lua_indexing, dictionary=dictionary)
+
+    return make_dataset
+
+
+def _half_is_an_error(original: Callable[..., bool]) -> Callable[..., bool]:
+    @functools.wraps(original)
+    def dataset_exists(path: str, impl: str | None) -> bool:
+        if impl != "raw" and not PathManager.path_requires_pathmanager(path):
+            _check_pair(path)
+        return original(path, impl)
+
+    return dataset_exists
+
+
+def _equal_lengths(original: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(original)
+    def load_langpair_dataset(data_path: str, split: str, *args: Any, **kwargs: Any) -> Any:
+        try:
+            return original(data_path, split, *args, **kwargs)
+        except AssertionError as error:
+            if "same number of examples" in str(error):
+                raise UserError(f"{os.path.join(data_path, split)}: {error}") from error
+            raise
+
+    return load_langpair_dataset
+
+
+def _targets_needed(original: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(original)
+    def get_train_iterator(self: Trainer, *args: Any, **kwargs: Any) -> Any:
+        iterator = original(self, *args, **kwargs)
+        for split, dataset in self.task.datasets.items():  # those of validation among them
+            if isinstance(dataset, LanguagePairDataset) and dataset.tgt is None:
+                raise UserError(
+                    f"data for training needs target sentences: {self.cfg.task.data} has none"
+                    f" for {split}"
+                )
+        return iterator
+
+    return get_train_iterator
+
+
+def _name_the_file(original: Callable[..., None]) -> Callable[..., None]:
+    @functools.wraps(original)
+    def add_from_file(self: Dictionary, f: Any) -> None:
+        try:
+            original(self, f)
+        except Exception as error:
+            # Of fairseq's own, one is a plain Exception and names the file.
+            own = type(error) in (ValueError, RuntimeError, Exception)
+            if isinstance(f, str) and own:
+                raise UserError(f"dictionary {f}: {error}") from error
+            raise
+
+    return add_from_file
+
+
+def install() -> None:
+    """Make fairseq check binarized data."""
+    indexed_dataset.make_dataset = _check_before_opening(indexed_dataset.make_dataset)
+    indexed_dataset.dataset_exists = _half_is_an_error(indexed_dataset.dataset_exists)
+    translation.load_langpair_dataset = _equal_lengths(translation.load_langpair_dataset)
+    Trainer.get_train_iterator = _targets_needed(Trainer.get_train_iterator)
+    Dictionary.add_from_file = _name_the_file(Dictionary.add_from_file)

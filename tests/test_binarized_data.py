@@ -1,0 +1,263 @@
+"""Damaged or mismatching data is refused in one line; unusual sentences are trained and translated.
+
+Every fault is made in files that fairseq-preprocess wrote, and met by fairseq's own commands.
+"""
+
+import re
+import shutil
+import struct
+
+import numpy as np
+import pytest
+from fairseq.data import Dictionary
+from fairseq.tasks.translation import TranslationConfig, TranslationTask
+from fairseq_commands import corpus, generation, run, trained, training
+
+from ea_fairseq.compat import binarized_data
+from ea_fairseq.compat.binarized_data import check_files, check_tokens
+from ea_fairseq.errors import UserError
+
+EOS = 2
+
+
+@pytest.fixture
+def data(tmp_path):
+    """A copy of the corpus to damage."""
+    return shutil.copytree(corpus(), tmp_path / "data")
+
+
+def write(path, sentences, kind=np.uint16, code=8):
+    """Write .idx and .bin by the description of the format, without fairseq."""
+    sizes = [len(sentence) for sentence in sentences]
+    places = [np.dtype(kind).itemsize * sum(sizes[:i]) for i in range(len(sizes))]
+    header = b"MMIDIDX\x00\x00" + struct.pack("<QBQ", 1, code, len(sizes))
+    arrays = np.array(sizes, np.int32).tobytes() + np.array(places, np.int64).tobytes()
+    path.with_name(path.name + ".idx").write_bytes(header + arrays)
+    path.with_name(path.name + ".bin").write_bytes(
+        b"".join(np.array(sentence, kind).tobytes() for sentence in sentences)
+    )
+
+
+def words(size):
+    """A dictionary of that many entries, its four special ones among them."""
+    dictionary = Dictionary()
+    for number in range(size - len(dictionary)):
+        dictionary.add_symbol(f"w{number}")
+    return dictionary
+
+
+def shorten(name, length):
+    def change(folder):
+        path = folder / name
+        path.write_bytes(path.read_bytes()[:length])
+
+    return change
+
+
+def overwrite(name, place, content):
+    def change(folder):
+        path = folder / name
+        old = path.read_bytes()
+        path.write_bytes(old[:place] + content + old[place + len(content) :])
+
+    return change
+
+
+def remove(*names):
+    return lambda folder: [(folder / name).unlink() for name in names]
+
+
+def replace(name, other):
+    def change(folder):
+        for ending in (".bin", ".idx"):
+            shutil.copy(folder / (other + ending), folder / (name + ending))
+
+    return change
+
+
+def keep_lines(name, count):
+    def change(folder):
+        lines = (folder / name).read_text().splitlines(keepends=True)
+        (folder / name).write_text("".join(lines[:count]))
+
+    return change
+
+
+def append(name, text):
+    return lambda folder: (folder / name).write_bytes((folder / name).read_bytes() + text)
+
+
+# 60 sentences: 26 bytes of header, 60 * 4 of sizes, 60 * 8 of places.
+FAULTS = {
+    "data cut": (
+        shorten("train.de-en.de.bin", -5),
+        r"train\.de-en\.de\.bin is cut short: \d+ bytes instead of the \d+ of its index",
+    ),
+    "data of another text": (
+        lambda folder: shutil.copy(folder / "valid.de-en.en.bin", folder / "train.de-en.en.bin"),
+        r"train\.de-en\.en\.bin is cut short",
+    ),
+    "data longer": (
+        append("train.de-en.en.bin", b"\0\0"),
+        r"train\.de-en\.en\.bin is not of its index: (\d+) bytes instead of \d+",
+    ),
+    "end of the data never written": (
+        overwrite("train.de-en.en.bin", 600, b"\0" * 92),
+        r"train\.de-en\.en\.bin is damaged: sentence \d+ of 60 ends with token number 0 instead",
+    ),
+    "index cut": (
+        shorten("train.de-en.en.idx", -5),
+        r"train\.de-en\.en\.idx is cut short: 741 bytes instead of 746 for 60 sentences",
+    ),
+    "index without end of header": (
+        shorten("valid.de-en.de.idx", 20),
+        r"valid\.de-en\.de\.idx is cut short: 20 bytes, where the header alone has 26",
+    ),
+    "index empty": (shorten("train.de-en.de.idx", 0), r"train\.de-en\.de\.idx is cut short: 0 by"),
+    "index of something else": (
+        overwrite("train.de-en.de.idx", 0, b"PK\3\4"),
+        r"train\.de-en\.de\.idx is no index of binarized data: it begins with b'PK",
+    ),
+    "data missing": (remove("train.de-en.en.bin"), r"train\.de-en\.en\.bin is missing"),
+    "index missing": (remove("valid.de-en.de.idx"), r"valid\.de-en\.de\.idx is missing"),
+    "targets of another text": (
+        replace("train.de-en.en", "valid.de-en.en"),
+        r"data/train: Source and target must contain the same number of examples",
+    ),
+    "no sentences": (
+        lambda folder: write(folder / "train.de-en.de", []),
+        r"train\.de-en\.de\.idx: the data has no sentences",
+    ),
+    "dictionary of fewer words": (
+        keep_lines("dict.en.txt", 10),
+        r"de-en\.en\.bin does not fit its dictionary of 14 entries: token number \d+ in sentence",
+    ),
+    "dictionary cut inside a line": (
+        append("dict.de.txt", b"word"),
+        r"dictionary \S*data/dict\.de\.txt: .*expected '<token> <cnt> \[flags\]'.*word",
+    ),
+    "dictionary with a word twice": (
+        append("dict.de.txt", b"w1 3\n"),
+        r"dictionary \S*data/dict\.de\.txt: Duplicate word .*'w1'",
+    ),
+    "dictionary that is no text": (
+        append("dict.de.txt", b"\xff 3\n"),
+        r"dictionary \S*data/dict\.de\.txt: Incorrect encoding",
+    ),
+}
+
+
+def load(folder):
+    """What fairseq-train does with the data before it trains."""
+    settings = TranslationConfig(data=str(folder), source_lang="de", target_lang="en")
+    settings.dataset_impl, settings.train_subset = None, "train"
+    task = TranslationTask.setup_task(settings)
+    for split in ("valid", "train"):
+        task.load_dataset(split)
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_loading_is_refused_with_the_file_and_the_place(data, fault):
+    change, message = FAULTS[fault]
+    load(data)
+    change(data)
+    with pytest.raises(UserError, match=message):
+        load(data)
+
+
+@pytest.mark.parametrize(
+    "change, message",
+    [
+        (FAULTS["data cut"][0], r"train\.de-en\.de\.bin is cut short"),
+        (
+            remove("valid.de-en.en.bin", "valid.de-en.en.idx"),
+            r"needs target sentences: \S*data has none for valid",
+        ),
+    ],
+)
+def test_training_ends_in_one_line_before_it_starts(data, tmp_path, change, message):
+    change(data)
+    done = run("train", *training(data, tmp_path / "checkpoints", "--max-epoch", "1"))
+    assert done.status == 1 and "Traceback" not in done.errors()
+    last = done.errors().splitlines()[-1]
+    assert last.startswith("error: ") and re.search(message, last), last
+    assert "Start iterating over samples" not in done.output()
+    assert list((tmp_path / "checkpoints").glob("*.pt")) == []
+
+
+@pytest.mark.parametrize(
+    "change, message",
+    [
+        (shorten("test.de-en.de.bin", -5), r"test\.de-en\.de\.bin is cut short"),
+        (
+            append("dict.de.txt", b"more 1\n"),
+            r"checkpoint_last\.pt does not fit .*\(24, 16\) in the checkpoint and \(25, 16\)",
+        ),
+    ],
+)
+def test_generation_ends_in_one_line_without_a_translation(data, change, message):
+    change(data)
+    done = run("generate", *generation(data, trained() / "checkpoint_last.pt"))
+    assert done.status == 1 and "Traceback" not in done.errors()
+    last = done.errors().splitlines()[-1]
+    assert last.startswith("error: ") and re.search(message, last), last
+    assert "H-" not in done.output()
+
+
+def test_resuming_with_a_longer_dictionary_is_refused(data, tmp_path):
+    append("dict.de.txt", b"more 1\n")(data)
+    folder = shutil.copytree(trained(), tmp_path / "checkpoints")
+    done = run("train", *training(data, folder, "--max-epoch", "3"))
+    assert done.status == 1
+    assert re.search(r"error: checkpoint \S*checkpoint_last\.pt does not fit", done.errors())
+
+
+@pytest.mark.parametrize("kind, code", [(np.uint16, 8), (np.uint32, 9), (np.int64, 5)])
+def test_the_first_token_beyond_the_dictionary_is_found_anywhere(tmp_path, kind, code, monkeypatch):
+    monkeypatch.setattr(binarized_data, "_AT_ONCE", 7)  # many steps over few tokens
+    random = np.random.default_rng(0)
+    good = [[*random.integers(3, 30, random.integers(0, 6)), EOS] for _ in range(20)]
+    path = tmp_path / "text"
+    write(path, good, kind, code)
+    assert check_files(str(path)) == kind
+    check_tokens(str(path), np.dtype(kind), words(30))
+    for number in range(20):
+        for bad in (30, 31, 65_000, *([-1] if kind is np.int64 else [])):
+            sentences = [list(sentence) for sentence in good]
+            for later in range(number, 20):
+                sentences[later][0] = bad
+            write(path, sentences, kind, code)
+            check_files(str(path))
+            message = f"30 entries: token number {bad} in sentence {number + 1} of 20"
+            with pytest.raises(UserError, match=message):
+                check_tokens(str(path), np.dtype(kind), words(30))
+
+
+def test_an_index_cut_or_changed_anywhere_is_refused(tmp_path):
+    """Each of its bits counts: a file that differs in one passes no check."""
+    path = tmp_path / "text"
+    write(path, [[5, 6, EOS], [EOS], [7, EOS]])
+    check_files(str(path))
+    index = path.with_name("text.idx")
+    whole = index.read_bytes()
+    for length in range(len(whole)):
+        index.write_bytes(whole[:length])
+        with pytest.raises(UserError, match="text.idx is cut short"):
+            check_files(str(path))
+    for bit in range(8 * len(whole)):
+        changed = bytearray(whole)
+        changed[bit // 8] ^= 1 << bit % 8
+        index.write_bytes(changed)
+        with pytest.raises(UserError, match="text"):
+            check_files(str(path))
+
+
+def test_a_sentence_without_its_end_is_refused(tmp_path):
+    path = str(tmp_path / "text")
+    for last, message in (
+        ([], "sentence 2 of 2 has no token"),
+        ([5], "sentence 2 of 2 ends with token number 5"),
+    ):
+        write(tmp_path / "text", [[5, EOS], last])
+        with pytest.raises(UserError, match=message):
+            check_tokens(path, check_files(path), words(30))
