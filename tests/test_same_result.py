@@ -34,6 +34,7 @@ from ea_fairseq.compat import save_lock
 from ea_fairseq.compat.safe_loading import read_checkpoint
 from scripts.average_checkpoints import main as average_checkpoints
 
+ISOLATED = ["unshare", "--user", "--map-root-user", "--net"]
 NAMESPACES = Path(__file__).with_name("two_namespaces.sh")
 
 # Processes and nodes.
@@ -110,9 +111,9 @@ def test_two_processes_started_by_torchrun_equal_one_with_two_batches(tmp_path, 
 
 
 def namespaces_are_permitted():
-    command = ["unshare", "--user", "--map-root-user", "--net", "ip", "link", "set", "lo", "up"]
+    cable = ["ip", "link", "add", "one", "type", "veth", "peer", "name", "other"]
     try:
-        return subprocess.run(command, capture_output=True).returncode == 0
+        return subprocess.run([*ISOLATED, *cable], capture_output=True).returncode == 0
     except FileNotFoundError:
         return False
 
@@ -123,8 +124,7 @@ def test_two_nodes_equal_one_process_with_two_batches(tmp_path, one_process):
     (command,) = shown("torchrun --nnodes 2")
     command = command.replace("--nproc-per-node 8", "--nproc-per-node 1")
     if namespaces_are_permitted():
-        apart = ["unshare", "--user", "--map-root-user", "--net", "bash", NAMESPACES]
-        nodes = [launch(command, folder, *apart)]
+        nodes = [launch(command, folder, *ISOLATED, "bash", NAMESPACES)]
     else:
         command = command.replace(PORT, str(free_port()))
         env = {"MASTER_ADDR": "127.0.0.1"}
@@ -137,7 +137,7 @@ def test_two_nodes_equal_one_process_with_two_batches(tmp_path, one_process):
 
 def test_fairseqs_default_backend_on_the_cpu_is_refused_in_one_line(tmp_path):
     env = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": PORT, "WORLD_SIZE": "2", "RANK": "1"}
-    arguments = training(corpus(), tmp_path, "--cpu")
+    arguments = training(corpus(), tmp_path, "--cpu", "--max-epoch", "1")
     done = run("train", *arguments, env={**env, "LOCAL_RANK": "1"})
     assert done.status == 1 and done.errors().count("\n") == 1
     assert done.errors().startswith("error: --ddp-backend pytorch_ddp needs GPUs")
@@ -194,7 +194,7 @@ def test_the_same_seed_gives_the_same_losses_and_weights(tmp_path):
 
 
 def test_losses_of_half_precision_follow_those_of_float32(tmp_path):
-    """fairseq-train on the CPU, each update's loss; float32 goes down by about 1.5."""
+    """fairseq-train on the CPU, each update's loss; float32 goes from 5.1 to 3.8."""
     found = {}
     for dtype in ([], ["--fp16"], ["--bf16"]):
         folder = tmp_path / "".join(dtype)
