@@ -5,6 +5,7 @@ of this process, with its own arguments, environment, output and exit code.
 """
 
 import atexit
+import faulthandler
 import functools
 import io
 import logging
@@ -52,6 +53,7 @@ class Command:
 
     def _run(self, arguments, env, before):
         status = 1
+        faulthandler.register(signal.SIGUSR1, self._errors, all_threads=True)
         # A suite that runs in the background of a script is started with Ctrl-C ignored.
         signal.signal(signal.SIGINT, signal.default_int_handler)
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
@@ -76,17 +78,19 @@ class Command:
         finally:
             os._exit(status)
 
-    def wait(self, seconds=60):
-        """Wait until it ends, or kill it after that many seconds and fail."""
+    def wait(self, seconds=120):
+        """Wait until it ends, or after that many seconds kill it and fail, saying where it was."""
         deadline = time.monotonic() + seconds
         while True:
             pid, status = os.waitpid(self.pid, os.WNOHANG)
             if pid:
                 break
             if time.monotonic() > deadline:
-                os.kill(self.pid, 9)
+                os.kill(self.pid, signal.SIGUSR1)
+                time.sleep(1)
+                os.kill(self.pid, signal.SIGKILL)
                 os.waitpid(self.pid, 0)
-                raise AssertionError(f"fairseq-{self.name} did not end: {self.output()}")
+                raise AssertionError(f"fairseq-{self.name} did not end: {self.errors()}")
             time.sleep(0.005)
         self.status = os.waitstatus_to_exitcode(status)
         return self

@@ -84,8 +84,9 @@ def test_missing_data_is_named(name, tmp_path):
     (data / "dict.en.txt").unlink()
     assert str(data / "dict.en.txt") in refusal(data, "--source-lang", "de", "--target-lang", "en")
     shutil.copy(corpus() / "dict.en.txt", data)
-    for file in data.glob("*.idx"):
-        file.unlink()
+    for split in ("valid", "test"):
+        for file in data.glob(f"{split}.*"):
+            file.unlink()
     assert "Dataset not found" in refusal(data) and str(data) in refusal(data)
 
 
