@@ -201,16 +201,34 @@ def test_what_could_not_be_loaded_is_not_saved(tmp_path):
     assert os.listdir(tmp_path) == []
 
 
-@pytest.mark.parametrize("rate", ["1e20", "1e39"])
-def test_diverging_training_stops_in_one_line_with_finite_checkpoints(tmp_path, rate):
+@pytest.mark.parametrize(
+    "rate, arch",
+    [("1e20", "transformer"), ("1e39", "transformer"), ("1e20", "ea_transformer_lite")],
+)
+def test_diverging_training_stops_in_one_line_with_finite_checkpoints(tmp_path, rate, arch):
     arguments = training(corpus(), tmp_path, "--max-epoch", "2", "--save-interval-updates", "1")
-    done = run("train", *arguments, "--lr", rate)
+    done = run("train", *arguments, "--lr", rate, "--arch", arch)
     assert done.status == 1
     last_line = done.errors().splitlines()[-1]
     assert last_line.startswith("error: ") and "Traceback" not in done.errors()
-    assert "NaN" in last_line or "Nan" in last_line
+    assert "NaN" in last_line or "Nan" in last_line or "nan" in last_line
     for path in tmp_path.glob("*.pt"):
         assert all(value.isfinite().all() for value in read_checkpoint(str(path))["model"].values())
+
+
+def test_a_validation_without_a_score_stops_the_training_and_is_never_the_best(tmp_path):
+    """One update an epoch: the first leaves weights of 1e20, which are finite."""
+    one_batch = ["--max-tokens", "5000", "--required-batch-size-multiple", "1"]
+    arguments = training(corpus(), tmp_path, *one_batch, "--max-epoch", "1")
+    assert run("train", *arguments).status == 0
+    before = {path: path.read_bytes() for path in tmp_path.glob("*.pt")}
+    assert tmp_path / "checkpoint_best.pt" in before
+    arguments += ["--max-epoch", "3", "--lr", "1e20", "--reset-lr-scheduler"]
+    done = run("train", *arguments)
+    assert done.status == 1 and "Traceback" not in done.errors()
+    last_line = done.errors().splitlines()[-1]
+    assert last_line.startswith("error: training stopped after update 2: validation loss is nan")
+    assert {path: path.read_bytes() for path in tmp_path.glob("*.pt")} == before
 
 
 @pytest.mark.parametrize("send", [os.kill, os.killpg])

@@ -9,15 +9,18 @@ import struct
 
 import numpy as np
 import pytest
+import torch
 from fairseq.data import Dictionary
 from fairseq.tasks.translation import TranslationConfig, TranslationTask
-from fairseq_commands import corpus, generation, run, trained, training
+from fairseq_commands import binarize, corpus, generation, run, trained, training
+from small_models import build_strong, padded, score, sentences
 
 from ea_fairseq.compat import binarized_data
 from ea_fairseq.compat.binarized_data import check_files, check_tokens
+from ea_fairseq.compat.safe_loading import read_checkpoint
 from ea_fairseq.errors import UserError
 
-EOS = 2
+PAD, EOS = 1, 2
 
 
 @pytest.fixture
@@ -257,7 +260,67 @@ def test_a_sentence_without_its_end_is_refused(tmp_path):
     for last, message in (
         ([], "sentence 2 of 2 has no token"),
         ([5], "sentence 2 of 2 ends with token number 5"),
+        ([PAD, PAD], "sentence 2 of 2 ends with token number 1"),
     ):
         write(tmp_path / "text", [[5, EOS], last])
         with pytest.raises(UserError, match=message):
             check_tokens(path, check_files(path), words(30))
+
+
+LONGEST = " ".join(["w1 w2 w3"] * 341)  # 1,023 words: with its end as long as the model reads
+
+
+def test_shortest_and_longest_sentences_are_trained_and_translated(tmp_path):
+    """Empty lines, one word, a line that reads as padding, 1,024 tokens; in batches of one too."""
+    odd = [("", ""), ("w1", "w1"), ("<pad> <pad>", "<pad>"), ("", "w1"), ("w2", "")]
+    pairs = [*odd, ("w1 w2", "w2 w1"), (LONGEST, "w3 w2"), ("w3", LONGEST)]
+    data = binarize(tmp_path, {"train": pairs, "valid": pairs, "test": pairs}, corpus())
+    folder = tmp_path / "checkpoints"
+    arguments = training(data, folder, "--arch", "ea_transformer_lite", "--max-epoch", "1")
+    done = run("train", *arguments, "--batch-size", "1", "--max-tokens", "1024")
+    assert done.status == 0, done.errors()
+    assert "num_updates=8" in done.output() and "invalid sizes" not in done.output()
+    assert re.search(r"[ |]loss[= ]", done.output())
+    assert not re.search(r"(loss|gnorm)[= ](nan|inf)", done.output())
+    model = read_checkpoint(str(folder / "checkpoint_last.pt"))["model"]
+    assert all(value.isfinite().all() for value in model.values())
+    for batches in (["--max-tokens", "1024"], ["--max-tokens", "20000"]):
+        done = run("generate", *generation(data, folder / "checkpoint_last.pt", *batches))
+        assert done.status == 0, done.errors()
+        assert sorted(map(int, re.findall(r"^D-(\d+)\t", done.output(), re.M))) == list(range(8))
+        assert not re.search(r"^H-\d+\t-?(nan|inf)", done.output(), re.M)
+
+
+def test_one_token_too_many_is_left_out_of_training_and_named_elsewhere(tmp_path):
+    pairs = [(LONGEST + " w1", "w1"), ("w1 w2", "w2 w1")]
+    splits = {"train": pairs, "valid": pairs[1:], "test": pairs}
+    data = binarize(tmp_path, splits, corpus())
+    folder = tmp_path / "checkpoints"
+    arguments = training(data, folder, "--max-epoch", "1", "--max-tokens", "1100")
+    done = run("train", *arguments)
+    assert done.status == 0, done.errors()
+    assert "1 samples have invalid sizes and will be skipped" in done.output() + done.errors()
+    arguments = generation(data, folder / "checkpoint_last.pt", "--max-tokens", "1100")
+    done = run("generate", *arguments)
+    assert done.status == 1 and "H-" not in done.output()
+    last = done.errors().splitlines()[-1]
+    assert last.startswith("error: Size of sample #0 is invalid") and "1025" in last
+
+
+@pytest.mark.parametrize("left", [False, True])
+def test_sources_of_nothing_but_padding_leave_the_others_and_the_gradients_alone(left):
+    model = build_strong()
+    sources, prefixes = sentences([4, 6], 1, last=EOS), sentences([5, 3], 2)
+    empty, filler = torch.full((6,), PAD), torch.full((5,), PAD)
+    alone = score(model, sources, prefixes, left_pad_source=left)
+    mixed = score(model, [*sources, empty], [*prefixes, filler], left_pad_source=left)
+    for one, other in zip(alone, mixed[:2], strict=True):
+        assert torch.allclose(one, other, atol=1e-9)
+    for rows in ([*sources, empty], [empty, empty]):  # some of the batch, and all of it
+        targets = [*prefixes, filler][-len(rows) :]
+        scores, _ = model.train()(padded(rows, left), None, padded(targets))
+        model.zero_grad()
+        scores.square().sum().backward()
+        assert scores.isfinite().all()
+        gradients = [p.grad for p in model.parameters() if p.grad is not None]
+        assert len(gradients) > 50 and all(gradient.isfinite().all() for gradient in gradients)

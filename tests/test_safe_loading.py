@@ -247,6 +247,17 @@ def test_flipped_bit_is_refused_by_commands(tmp_path):
         assert "wrong checksum" in error_line(run(name, *arguments(bad, tmp_path / "out")))
 
 
+@pytest.mark.parametrize("name", COMMANDS)
+def test_weights_that_are_no_numbers_are_refused(state, tmp_path, name):
+    """fairseq without this project saves them; its beam search then answers with nonsense."""
+    state["model"]["encoder.layers.0.fc1.weight"][3, 5] = float("nan")
+    bad = tmp_path / "nan.pt"
+    torch.save(state, bad)
+    line = error_line(run(name, *COMMANDS[name](bad, tmp_path / "out")))
+    assert f"{bad} is unusable: encoder.layers.0.fc1.weight has values that are NaN" in line
+    assert not list(tmp_path.glob("out/*.pt"))
+
+
 def test_missing_files_are_named(tmp_path):
     missing = tmp_path / "missing.pt"
     for name, arguments in COMMANDS.items():

@@ -32,6 +32,7 @@ from fairseq import checkpoint_utils
 from fairseq.file_io import PathManager
 
 from ..errors import UserError
+from .safe_loading import not_finite
 
 logger = logging.getLogger(__name__)
 
@@ -86,7 +87,12 @@ def save_checkpoint_file(state: Any, path: str) -> None:
         UserError: if it cannot be written, has weights that are no finite numbers, or has types
             that would be refused when it is loaded.
     """
-    _check_finite(state, path)
+    bad = not_finite(state) if isinstance(state, dict) else None
+    if bad is not None:
+        raise UserError(
+            f"not saving {path}: {bad} has values that are NaN or infinite; lower --lr, raise"
+            " --warmup-updates or set --clip-norm, and continue from an earlier checkpoint"
+        )
     with atomic_file(path) as file:
         torch.save(state, file)
         file.flush()
@@ -95,16 +101,6 @@ def save_checkpoint_file(state: Any, path: str) -> None:
             raise UserError(
                 f"cannot save {path}: it would contain {', '.join(sorted(refused))},"
                 " which is refused when a checkpoint is loaded"
-            )
-
-
-def _check_finite(state: Any, path: str) -> None:
-    model = state.get("model") if isinstance(state, dict) else None
-    for name, value in (model or {}).items():
-        if torch.is_tensor(value) and value.is_floating_point() and not value.isfinite().all():
-            raise UserError(
-                f"not saving {path}: {name} has values that are NaN or infinite; lower --lr, raise"
-                " --warmup-updates or set --clip-norm, and continue from an earlier checkpoint"
             )
 
 

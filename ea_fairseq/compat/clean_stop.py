@@ -9,6 +9,8 @@ Replaced in fairseq:
   without validating and ends with the signal's exit status (130 or 143). All processes of a job
   stop after the same update. Also ends in one line where fairseq raises FloatingPointError, before
   the weights are touched, because a gradient is NaN or infinite.
+- ``checkpoint_utils.save_checkpoint``: ends in one line, and saves nothing, when the score of the
+  validation is NaN or infinite. NaN would also stay the best score for ever, as no other is lower.
 - ``iterators.BackgroundConsumer.run``: the processes that load data are started from this thread
   and inherit that SIGTERM waits. Job managers send it to all processes of a job; the training
   would fail for want of data before it could save. These processes end with their parent, which
@@ -20,6 +22,7 @@ from __future__ import annotations
 import atexit
 import functools
 import logging
+import math
 import multiprocessing.util  # registers the function that ends daemons at exit
 import signal
 import threading
@@ -100,6 +103,23 @@ def _floating_point_error(error: BaseException | None) -> FloatingPointError | N
     return error
 
 
+def _diverged(trainer: Trainer, cause: str) -> UserError:
+    return UserError(
+        f"training stopped after update {trainer.get_num_updates()}: {cause}; lower --lr, raise"
+        " --warmup-updates or set --clip-norm, and continue from the last checkpoint"
+    )
+
+
+def _stop_after_validation(original: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(original)
+    def save_checkpoint(cfg: Any, trainer: Trainer, epoch_itr: Any, val_loss: Any) -> Any:
+        if val_loss is not None and not math.isfinite(val_loss):
+            raise _diverged(trainer, f"validation {cfg.best_checkpoint_metric} is {val_loss}")
+        return original(cfg, trainer, epoch_itr, val_loss)
+
+    return save_checkpoint
+
+
 def _stop_after_update(original: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(original)
     def train_step(self: Trainer, *args: Any, **kwargs: Any) -> Any:
@@ -109,10 +129,7 @@ def _stop_after_update(original: Callable[..., Any]) -> Callable[..., Any]:
             cause = _floating_point_error(error)
             if cause is None or isinstance(error, UserError):
                 raise
-            raise UserError(
-                f"training stopped after update {self.get_num_updates()}: {cause}; lower --lr,"
-                " raise --warmup-updates or set --clip-norm, and continue from the last checkpoint"
-            ) from error
+            raise _diverged(self, str(cause)) from error
         number = _signal_anywhere(self)
         # At the end of an epoch fairseq itself validates and saves; the next update is the last.
         if number and not self._ea_iterator.end_of_epoch():
@@ -129,5 +146,6 @@ def install() -> None:
     Trainer.get_train_iterator = _remember_iterator(Trainer.get_train_iterator)
     iterators.BackgroundConsumer.run = _shield_from_sigterm(iterators.BackgroundConsumer.run)
     Trainer.train_step = _stop_after_update(Trainer.train_step)
+    checkpoint_utils.save_checkpoint = _stop_after_validation(checkpoint_utils.save_checkpoint)
     # Functions registered last run first: this one before that of multiprocessing.
     atexit.register(_kill_data_processes)

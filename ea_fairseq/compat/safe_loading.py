@@ -65,7 +65,19 @@ def load(file: BinaryIO, map_location: Any = None) -> dict[str, Any]:
         raise UserError(f"checkpoint {name} is damaged or not a checkpoint: {error}") from error
     if not isinstance(state, dict) or "model" not in state:
         raise UserError(f"{name} is not a fairseq checkpoint: it has no entry 'model'")
+    bad = not_finite(state)
+    if bad is not None:  # beam search takes NaN for "impossible" and answers with nonsense
+        raise UserError(f"checkpoint {name} is unusable: {bad} has values that are NaN or infinite")
     return state
+
+
+def not_finite(state: dict[str, Any]) -> str | None:
+    """The first parameter of a checkpoint with values that are NaN or infinite, or None."""
+    model = state.get("model")
+    for name, value in model.items() if isinstance(model, dict) else ():
+        if torch.is_tensor(value) and value.is_floating_point() and not value.isfinite().all():
+            return name
+    return None
 
 
 def _check_whole(file: BinaryIO, name: str) -> None:
