@@ -44,6 +44,9 @@ _WITHOUT_EFFECT = (
     "tensorboard-logdir",
 )
 
+#: Training options that say when to stop and nothing else: a run may go on with others.
+_WHEN_TO_STOP = ("train.max-epoch:", "train.patience:")
+
 
 def main(argv: list[str] | None = None) -> int:
     """Run the recipes; the exit code is 0 when all is done."""
@@ -198,16 +201,19 @@ class RecipeRun:
             print(f"{step.name}: done before ({step.seconds():.0f} s)", flush=True)
             return
         changes = step.changes()
-        if changes and step.name == "train":
+        longer = [change for change in changes if change.startswith(_WHEN_TO_STOP)]
+        goes_on = step.name == "train" and changes == longer
+        if changes and step.name == "train" and not goes_on:
             # Hours of work: not ours to throw away.
             raise ValueError(
                 f"{self.run.folder}: was trained with other settings ({'; '.join(changes)}); "
                 "choose --name OTHER to keep it or --fresh to throw it away"
             )
         if changes:
-            print(f"{step.name}: again, settings changed: {'; '.join(changes)}", flush=True)
+            again = "goes on" if goes_on else "again"
+            print(f"{step.name}: {again}, settings changed: {'; '.join(changes)}", flush=True)
         self.run.results.unlink(missing_ok=True)
-        step.start()
+        step.start(goes_on)
         work()
         step.finish({"versions": versions()})
 

@@ -132,6 +132,19 @@ def test_other_training_settings_are_refused(recipes, main):
     assert "train.dropout: not set -> 0.25" in error and "--fresh" in error
 
 
+def test_a_training_goes_on_for_longer(recipes, main):
+    copy_run(recipes, "transformer_lite", "longer")
+    before = max(read_curves(seed_folder(recipes, "longer")).updates)
+    epochs = results(recipes, "longer")["settings"]["train"]["max-epoch"]
+    options = ("--name", "longer", "--set", f"max-epoch={epochs + 2}")
+    code, output = main(recipes / "transformer_lite.yml", *options)
+    assert code == 0
+    changed = f"settings changed: train.max-epoch: {epochs} -> {epochs + 2}"
+    assert f"train: goes on, {changed}" in output and f"average: again, {changed}" in output
+    assert max(read_curves(seed_folder(recipes, "longer")).updates) > before
+    assert results(recipes, "longer")["settings"]["train"]["max-epoch"] == epochs + 2
+
+
 def test_other_search_settings_are_used_with_the_training_that_is_there(recipes, main):
     copy_run(recipes, "ea_transformer_lite", "greedy")
     options = ("--name", "greedy", "--set", "generate.beam=1")

@@ -60,10 +60,14 @@ class Step:
             return []
         return differences(read_json(self.started)["settings"], self.settings)
 
-    def start(self) -> None:
-        """Note the settings and the time that earlier attempts took."""
+    def start(self, goes_on: bool = False) -> None:
+        """Note the settings and the time that earlier attempts took.
+
+        Args:
+            goes_on: earlier attempts count though the settings changed
+        """
         seconds = 0.0
-        if self.started.exists() and not self.changes():
+        if self.started.exists() and (goes_on or not self.changes()):
             before = read_json(self.started)
             # A killed attempt leaves no word of when it ended, but its log was last written then.
             last = self.log.stat().st_mtime if self.log.exists() else before["began"]
