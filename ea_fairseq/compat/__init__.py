@@ -14,6 +14,7 @@ from . import (
     binarized_data,
     checkpoint_fit,
     clean_stop,
+    dirty_input,
     empty_sources,
     literal_settings,
     safe_loading,
@@ -40,6 +41,7 @@ def install() -> None:
         batching,
         binarized_data,
         empty_sources,
+        dirty_input,
         torchrun,
         bfloat16,  # before torchrun, which asks about TPUs
     ):

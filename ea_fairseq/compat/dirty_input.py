@@ -1,0 +1,132 @@
+"""``fairseq-interactive`` answers every line, whatever stands in it, and goes on to the next.
+
+A line ends at a line feed and nowhere else, so that lines are counted as everybody counts them.
+
+Replaced in fairseq's ``interactive``:
+- ``buffered_read``: a byte that is no UTF-8 ended the program, a carriage return inside a line made
+  two lines of it, standard input was read in the encoding of the environment. Now each line is
+  decoded by itself: U+FFFD, which no dictionary has, stands for what is no UTF-8, and a warning
+  names the line. Answers are written as UTF-8, and at once, so that another program can wait for
+  each of them.
+- ``make_batches``: a line with more tokens than the model can read, or than ``--max-tokens``, ended
+  the program; with ``--skip-invalid-size-inputs-valid-test`` its answer was missing. Now the answer
+  is an empty line, and an error names the line and both numbers.
+- ``utils.import_user_module``: replaces the two where this module was imported before that command.
+"""
+
+from __future__ import annotations
+
+import functools
+import io
+import logging
+import sys
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from fairseq import utils
+
+logger = logging.getLogger(__name__)
+
+
+class Lines(list[str]):
+    """Lines of the input that are translated together.
+
+    Args:
+        lines: stripped lines.
+        first: the number of the first of them in the input, from 1.
+    """
+
+    def __init__(self, lines: list[str], first: int):
+        super().__init__(lines)
+        self.first = first
+
+
+def read_lines(path: str) -> Iterator[str]:
+    """Yield the lines of a file, or of standard input for ``-``, stripped of white space.
+
+    A byte order mark at the start is no part of the first line.
+
+    Raises:
+        OSError: the file cannot be read.
+    """
+    with open(0 if path == "-" else path, "rb", closefd=path != "-") as file:
+        for number, line in enumerate(iter(file.readline, b""), start=1):
+            try:
+                text = line.decode()
+            except UnicodeDecodeError as error:
+                logger.warning(
+                    "line %d of the input is not valid UTF-8 (%s); U+FFFD stands for what is not",
+                    number,
+                    error,
+                )
+                text = line.decode(errors="replace")
+            yield (text.removeprefix("\ufeff") if number == 1 else text).strip()
+
+
+def buffered_read(path: str, buffer_size: int) -> Iterator[Lines]:
+    """Yield `buffer_size` lines at a time; of the last lines as many as there are."""
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(encoding="utf-8", line_buffering=True)
+    first, buffer = 1, []
+    for line in read_lines(path):
+        buffer.append(line)
+        if len(buffer) == buffer_size:
+            yield Lines(buffer, first)
+            first, buffer = first + buffer_size, []
+    if buffer:
+        yield Lines(buffer, first)
+
+
+def _make_batches(original: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(original)
+    def make_batches(
+        lines: list[str], cfg: Any, task: Any, max_positions: Any, encode_fn: Callable[[str], str]
+    ) -> Any:
+        limits = [("--max-tokens", cfg.dataset.max_tokens)]
+        if max_positions is not None:
+            most = max_positions[0] if isinstance(max_positions, tuple) else max_positions
+            limits.append(("the model", most))
+        what, most = min(
+            ((what, most) for what, most in limits if most is not None),
+            key=lambda limit: limit[1],
+            default=("", None),
+        )
+        sources = [line.split("\t")[0] if cfg.generation.constraints else line for line in lines]
+        _, lengths = task.get_interactive_tokens_and_lengths(sources, encode_fn)
+        for row, length in enumerate(lengths):
+            if most is not None and length > most:
+                logger.error(
+                    "line %d of the input has %d tokens, %s takes %d; its translation is left"
+                    " empty",
+                    getattr(lines, "first", 1) + row,
+                    length,
+                    what,
+                    most,
+                )
+                lines[row] = ""
+        return original(lines, cfg, task, max_positions, encode_fn)
+
+    return make_batches
+
+
+def _replace_in_interactive() -> None:
+    for name in ("__main__", "fairseq_cli.interactive"):  # the first by ``python -m``
+        module = sys.modules.get(name)
+        if getattr(module, "buffered_read", buffered_read) is not buffered_read:
+            module.buffered_read = buffered_read
+            module.make_batches = _make_batches(module.make_batches)
+
+
+def _import_user_module(original: Callable[..., None]) -> Callable[..., None]:
+    @functools.wraps(original)
+    def import_user_module(args: Any) -> None:
+        original(args)
+        _replace_in_interactive()
+
+    return import_user_module
+
+
+def install() -> None:
+    """Make ``fairseq-interactive`` read and batch lines this way."""
+    _replace_in_interactive()
+    utils.import_user_module = _import_user_module(utils.import_user_module)
