@@ -3,10 +3,21 @@
 import json
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
+from types import UnionType
+from typing import get_args, get_origin
 
-import yaml
+from . import yaml_file
 
 KINDS = ("train", "valid", "test")
+
+_EXPECTED = {
+    str: "text, in quotation marks",
+    bool: "true or false",
+    int: "a whole number",
+    float: "a number",
+    list: "a list",
+    dict: "'key: value' lines",
+}
 
 
 @dataclass(frozen=True)
@@ -114,13 +125,12 @@ def _read(path: Path, seen: tuple[Path, ...]) -> dict:
     path = path.resolve()
     if path in seen:
         raise ValueError(f"{path}: its base leads back to it")
-    try:
-        data = yaml.safe_load(path.read_bytes())
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise ValueError(f"{path}: not valid YAML: {' '.join(str(error).split())}") from error
+    data = yaml_file.read(path)
     if not isinstance(data, dict):
         raise ValueError(f"{path}: expected 'key: value' lines")
     base = data.pop("base", None)
+    if base is not None and not isinstance(base, str):
+        raise ValueError(f"{path}: base is {base!r}: expected the name of a file")
     return _merged(_read(path.parent / base, (*seen, path)), data) if base else data
 
 
@@ -143,10 +153,14 @@ def _build(data: dict) -> Corpus:
     data = dict(data)
     data["tokenize"] = _tokenization(data.get("tokenize", {}))
     data["clean"] = _section(Cleaning, data.get("clean", {}), "clean")
-    data["downloads"] = [
-        _section(Download, download, "downloads") for download in data.get("downloads", [])
-    ]
-    data["files"] = {str(k): _parts(k, v) for k, v in data.get("files", {}).items()}
+    for key, kind in (("downloads", list), ("files", dict), ("sizes", dict)):
+        if not isinstance(data.setdefault(key, kind()), kind):
+            raise ValueError(f"{key} is {data[key]!r}: expected {_EXPECTED[kind]}")
+    data["downloads"] = [_download(download) for download in data["downloads"]]
+    data["files"] = {name: _parts(name, value) for name, value in data["files"].items()}
+    for name, size in data["sizes"].items():
+        _positive(f"sizes: {name}", size)
+    _check_types(Corpus, data, "")
     corpus = Corpus(**data)
     _choice("reader", corpus.reader, ("plain", "cldr"))
     _choice("subword", corpus.subword, ("bpe", "sentencepiece"))
@@ -154,6 +168,7 @@ def _build(data: dict) -> Corpus:
     _choice("clean: unit", corpus.clean.unit, ("words", "subwords"))
     _choice("tokenize: tokenizer", corpus.tokenize.tokenizer, ("moses", "none"))
     _positive("subword_size", corpus.subword_size)
+    _positive("clean: min", corpus.clean.min, least=0)
     _positive("clean: max", corpus.clean.max)
     if corpus.hold_out is not None:
         _positive("hold_out", corpus.hold_out, least=2)
@@ -182,6 +197,7 @@ def _section(cls: type, data: object, where: str):
     if not isinstance(data, dict):
         raise ValueError(f"{where} is {data!r}: expected 'key: value' lines")
     _check_keys(cls, data, f"{where}: ")
+    _check_types(cls, data, f"{where}: ")
     try:
         return cls(**data)
     except TypeError as error:
@@ -204,6 +220,17 @@ def _tokenization(data: object) -> Tokenization:
     return Tokenization(**{**asdict(settings), **lists})
 
 
+def _download(data: object) -> Download:
+    download = _section(Download, data, "downloads")
+    for url in download.urls:
+        if not isinstance(url, str) or "{file}" not in url:
+            raise ValueError(f"downloads: urls: {url!r} does not hold {{file}}")
+    for name, checksum in download.files.items():
+        if not isinstance(checksum, str | None):
+            raise ValueError(f"downloads: files: {name} is {checksum!r}: expected a checksum")
+    return download
+
+
 def _parts(split: str, value: object) -> list[Part]:
     where = f"files: {split}"
     parts = []
@@ -223,6 +250,21 @@ def _check_keys(cls: type, data: dict, where: str) -> None:
     for key in data:
         if key not in known:
             raise ValueError(f"{where}unknown key {key!r}: choose from {', '.join(known)}")
+
+
+def _check_types(cls: type, data: dict, where: str) -> None:
+    """Compare values with the annotations of `cls`, as far as those are types of _EXPECTED."""
+    for item in fields(cls):
+        value = data.get(item.name, item.default)
+        union = isinstance(item.type, UnionType)  # X | None
+        kinds = get_args(item.type) if union else (item.type,)
+        kinds = [get_origin(kind) or kind for kind in kinds]
+        if item.name not in data or not set(kinds) <= {*_EXPECTED, type(None)}:
+            continue
+        fits = isinstance(value, tuple(kinds)) or (float in kinds and isinstance(value, int))
+        if not fits or (isinstance(value, bool) and bool not in kinds):
+            expected = " or ".join(_EXPECTED.get(kind, "nothing") for kind in kinds)
+            raise ValueError(f"{where}{item.name} is {value!r}: expected {expected}")
 
 
 def _choice(key: str, value: object, choices: tuple[str, ...]) -> None:

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import yaml
+from corpus import yaml_file
 
 #: Sections of a recipe that hold options; ``corpus`` (a path) and ``base`` stand beside them.
 SECTIONS = ("train", "average", "generate", "evaluate")
@@ -89,12 +89,9 @@ def _load_merged(path: Path, parents: tuple[Path, ...]) -> dict[str, dict]:
 
 
 def _read_yaml(path: Path) -> dict[str, Any]:
-    try:
-        content = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise ValueError(f"{path}: no such recipe") from None
-    except yaml.YAMLError as error:
-        raise ValueError(f"{path}: not YAML: {' '.join(str(error).split())}") from None
+    if not path.exists():
+        raise ValueError(f"{path}: no such recipe")
+    content = yaml_file.read(path)
     content = {} if content is None else content
     if not isinstance(content, dict):
         raise ValueError(f"{path}: a recipe is a mapping of sections, not {content!r}")
@@ -102,8 +99,10 @@ def _read_yaml(path: Path) -> dict[str, Any]:
     listed = bases if isinstance(bases, list) else [bases]
     if not all(isinstance(base, str) for base in listed):
         raise ValueError(f"{path}: base: is a file name or a list of them, not {bases!r}")
+    if not isinstance(content.get("corpus", ""), str):
+        raise ValueError(f"{path}: corpus: is a file name, not {content['corpus']!r}")
     if "corpus" in content:
-        content["corpus"] = path.parent / str(content["corpus"])
+        content["corpus"] = path.parent / content["corpus"]
     return content
 
 
@@ -116,7 +115,7 @@ def _merge(into: dict[str, dict], content: dict[str, Any], origin: str | dict) -
             continue
         if section not in SECTIONS:
             choices = ", ".join(("base", "corpus", *SECTIONS))
-            raise ValueError(f"{file}: unknown section '{section}' (choose from {choices})")
+            raise ValueError(f"{file}: unknown section {section!r} (choose from {choices})")
         if value is None and section == "average":
             into["values"][section] = None
             continue
@@ -125,8 +124,8 @@ def _merge(into: dict[str, dict], content: dict[str, Any], origin: str | dict) -
         if not isinstance(value, dict):
             raise ValueError(f"{file}: section '{section}' holds options, not {value!r}")
         options = into["values"].get(section) or {}
-        into["values"][section] = options | {str(key): item for key, item in value.items()}
-        for key in map(str, value):
+        into["values"][section] = options | value
+        for key in value:
             source = origin if isinstance(origin, str) else origin[section, key]
             into["origin"][section, key] = source
             _check_key(section, key, source)
@@ -137,9 +136,9 @@ def _check_key(section: str, key: str, file: str) -> None:
     known = {"average": AVERAGE_KEYS, "evaluate": EVALUATE_KEYS}.get(section)
     if known is not None and key not in known:
         choices = ", ".join(known)
-        raise ValueError(f"{file}: unknown key '{section}: {key}' (choose from {choices})")
+        raise ValueError(f"{file}: unknown key {f'{section}: {key}'!r} (choose from {choices})")
     if key in OPTIONS_OF_THE_RUNNER.get(section, ()):
-        raise ValueError(f"{file}: '{section}: {key}' is set by run_recipe.py itself")
+        raise ValueError(f"{file}: {f'{section}: {key}'!r} is set by run_recipe.py itself")
 
 
 def _parse_override(text: str) -> dict[str, Any]:
@@ -148,8 +147,12 @@ def _parse_override(text: str) -> dict[str, Any]:
     if not equals or not name:
         raise ValueError(f"--set {text}: write option=value or section.option=value")
     section, dot, option = name.partition(".")
-    if name == "average" and yaml.safe_load(value) is None:
+    parsed = yaml_file.parse(value, f"--set {text}")
+    if name == "average" and parsed is None:
         return {"average": None}
     if not dot:
         section, option = "train", name
-    return {section: {option.removeprefix("--"): yaml.safe_load(value)}}
+    if section not in SECTIONS:
+        choices = ", ".join(SECTIONS)
+        raise ValueError(f"--set {text}: unknown section {section!r} (choose from {choices})")
+    return {section: {option.removeprefix("--"): parsed}}

@@ -1,0 +1,65 @@
+"""YAML files of settings: read by PyYAML's safe loader, checked to hold nothing but settings."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+
+def read(path: Path) -> Any:
+    """The content of a YAML file.
+
+    Raises:
+        ValueError: in one line that names the file: it cannot be read, is no YAML, or holds what
+            `parse` refuses.
+    """
+    try:
+        text = path.read_bytes()
+    except OSError as error:
+        raise ValueError(f"{path}: {error.strerror or error}") from None
+    return parse(text, str(path))
+
+
+def parse(text: str | bytes, name: str) -> Any:
+    """The content of a YAML text: mappings with names as keys, lists, strings, numbers, null.
+
+    Args:
+        text: the YAML.
+        name: what messages call it.
+
+    Raises:
+        ValueError: in one line that begins with the name.
+    """
+    try:
+        content = yaml.safe_load(text)
+        _check(content)
+    except ValueError as error:
+        raise ValueError(f"{name}: {_one_line(error)}") from error
+    except RecursionError:
+        raise ValueError(f"{name}: nested too deeply, or a part of it holds itself") from None
+    except Exception as error:  # KeyError for `!!bool x`, AttributeError for `!!timestamp x`, ...
+        raise ValueError(f"{name}: not valid YAML: {_one_line(error)}") from error
+    return content
+
+
+def _check(content: Any) -> None:
+    match content:
+        case dict():
+            for key, value in content.items():
+                if not isinstance(key, str):
+                    raise ValueError(f"the key {key!r} is no text: put it in quotation marks")
+                _check(value)
+        case list():
+            for value in content:
+                _check(value)
+        case str() | int() | float() | None:
+            pass
+        case _:
+            kind = type(content).__name__
+            raise ValueError(f"{content!r} is read as {kind}: put it in quotation marks")
+
+
+def _one_line(error: Exception) -> str:
+    return " ".join(str(error).split())
