@@ -98,7 +98,19 @@ class EAOptions:
 
     @classmethod
     def from_namespace(cls, args: Any) -> "EAOptions":
-        """Reads ``args.ea_<field>`` where it is set, else takes the default."""
+        """Reads ``args.ea_<field>`` where it is set, else takes the default.
+
+        Raises:
+            UserError: naming an ``ea_...`` that is no option, as a checkpoint of another version
+                may have; its value would be lost
+        """
+        known = [f"ea_{item.name}" for item in fields(cls)]
+        for name in vars(args):
+            if name.startswith("ea_") and name not in known:
+                raise UserError(
+                    f"{name} = {getattr(args, name)!r} is no option of this version of ea_fairseq;"
+                    f" its options are {_listed(known)}"
+                )
         names = (
             item.name for item in fields(cls) if getattr(args, f"ea_{item.name}", None) is not None
         )

@@ -20,6 +20,8 @@ from fairseq_commands import (
     training,
 )
 
+from ea_fairseq.compat.safe_loading import read_checkpoint
+
 ROOT = Path(USER_DIR).parent
 SWITCHES = {
     "lite": [],
@@ -212,6 +214,18 @@ def test_a_checkpoint_that_does_not_fit_is_refused_in_one_line(options, named, t
     assert done.status != 0 and "Traceback" not in done.errors()
     last = done.errors().strip().splitlines()[-1]
     assert str(checkpoint) in last and re.search(named, last)
+
+
+def test_a_renamed_option_is_refused_where_its_value_would_be_lost(tmp_path):
+    state = read_checkpoint(str(ea_trained("ablation") / "checkpoint_last.pt"))
+    settings = state["cfg"]["model"]
+    settings.ea_mixing = settings.ea_alpha
+    del settings.ea_alpha
+    torch.save(state, tmp_path / "renamed.pt")
+    done = run("generate", *generation(corpus(), tmp_path / "renamed.pt"))
+    assert done.status == 1 and "\nH-" not in done.output() and "Traceback" not in done.errors()
+    named = rf"{tmp_path}/renamed.pt: ea_mixing = .* is no option .* are ea_alpha, ea_beta"
+    assert re.search(named, done.errors().strip().splitlines()[-1])
 
 
 @pytest.mark.parametrize("user_dir,folder", [("ea_fairseq", ROOT), (USER_DIR, "/")])

@@ -104,8 +104,10 @@ def _load_ensemble(original: Callable[..., Any]) -> Callable[..., Any]:
                 if describe_mismatch(str(error)) is None:
                     raise
                 raise _refusal(filename, error) from error
-            except UserError:
-                raise
+            except UserError as error:
+                if str(filename) in str(error):
+                    raise
+                raise UserError(f"checkpoint {filename}: {error}") from error
             # What the file says about the model is not what the model understands.
             except (AssertionError, AttributeError, LookupError, TypeError, ValueError) as error:
                 reason = f"{type(error).__name__}: {error}"
