@@ -3,9 +3,10 @@
 import pytest
 import torch
 
-torch.set_num_threads(1)
-
 
 @pytest.fixture(autouse=True)
 def _seed() -> None:
     torch.manual_seed(0)
+    # Commands that a test called may have asked for more; a fork that wants the threads of its
+    # parent waits for them for ever.
+    torch.set_num_threads(1)

@@ -51,15 +51,6 @@ def test_all_sentences_are_translated_whatever_the_batch_multiple(tmp_path):
     assert "test.de-en.de.idx: the data has no sentences" in done.errors()
 
 
-def test_too_long_line_is_an_error_in_one_line(tmp_path):
-    text = tmp_path / "input.txt"
-    text.write_text("w1\n" + "w2 " * 1100 + "\nw3\n")
-    checkpoint = trained() / "checkpoint_last.pt"
-    done = run("interactive", *generation(corpus(), checkpoint, "--input", text))
-    assert done.status == 1
-    assert done.errors().count("\n") == 1 and "max_positions=" in done.errors()
-
-
 def batch(sources):
     """A left-padded sample as the translation task makes it; sources are lists of tokens."""
     width = max(map(len, sources)) + 1
