@@ -15,8 +15,8 @@ from typing import Any
 import run_recipe
 from recipes.commands import REPOSITORY
 from recipes.recipe import load_recipe
-from recipes.runs import read_json, write_json, write_text
 from recipes.tables import mean_and_deviation, table
+from shared.files import read_json, write_json, write_lines
 
 #: Recipe -> its row's name, in the order of table 6 of arXiv:2102.12895.
 ROWS = {
@@ -49,7 +49,7 @@ def main(argv: list[str] | None = None) -> int:
     text = as_table(rows)
     print(f"\n{args.score}\n\n{text}")
     if args.markdown:
-        write_text(args.markdown, text + "\n")
+        write_lines(args.markdown, text.split("\n"))
     if args.json:
         write_json(args.json, rows)
     return 0

@@ -20,12 +20,13 @@ programs first: on a busy machine the figures say nothing.
 from __future__ import annotations
 
 import argparse
-import json
 import platform
 import sys
 from functools import partial
 from pathlib import Path
 from typing import Any
+
+from shared.files import write_json
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
@@ -243,9 +244,7 @@ def main(argv: list[str] | None = None) -> int:
             print("\ntarget words per second: {:,.0f}, {:,.0f}".format(*row["words_per_second"]))
     if args.json:
         report = {"archs": archs, "environment": environment(setting), "rows": rows}
-        partial = args.json.with_name(args.json.name + ".partial")
-        partial.write_text(json.dumps(report, indent=2) + "\n", encoding="utf-8")
-        partial.replace(args.json)
+        write_json(args.json, report)
     return 0
 
 

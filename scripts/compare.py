@@ -19,7 +19,6 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from recipes.runs import write_json
 from recipes.scoring import (
     Measure,
     check_lengths,
@@ -30,6 +29,7 @@ from recipes.scoring import (
 )
 from recipes.tables import mean_and_deviation, table
 from sacrebleu.significance import PairedTest
+from shared.files import write_json
 
 #: Test set -> measures of it, for one run.
 TestSets = dict[str, list[Measure]]

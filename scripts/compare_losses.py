@@ -13,9 +13,10 @@ code 1.
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 from pathlib import Path
+
+from shared.files import read_json, write_json
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
@@ -53,7 +54,7 @@ def main(argv: list[str] | None = None) -> int:
     before = None
     if args.against:
         try:
-            before = json.loads(args.against.read_text(encoding="utf-8"))
+            before = read_json(args.against)
             found = before["settings"]
             if len(before["losses"]) != args.updates:
                 raise ValueError(f"{len(before['losses'])} losses, not {args.updates}")
@@ -69,9 +70,7 @@ def main(argv: list[str] | None = None) -> int:
         print(f"error: --arch {error}", file=sys.stderr)
         return 2
     if before is None:
-        partial = args.save.with_name(args.save.name + ".partial")
-        partial.write_text(json.dumps({"settings": settings, "losses": now}) + "\n")
-        partial.replace(args.save)
+        write_json(args.save, {"settings": settings, "losses": now})
         print(f"{args.updates} losses, from {now[0]:.6f} to {now[-1]:.6f}")
         return 0
     differences = [abs(a / b - 1) for a, b in zip(now, before["losses"], strict=True)]

@@ -15,7 +15,6 @@ import sys
 from pathlib import Path
 
 from recipes.generation import read_generated
-from recipes.runs import write_json, write_text
 from recipes.scoring import (
     Score,
     Translation,
@@ -25,6 +24,7 @@ from recipes.scoring import (
     measures,
     read_lines,
 )
+from shared.files import write_json, write_lines
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -105,7 +105,7 @@ def evaluate(args: argparse.Namespace) -> None:
     for score in scores:
         print(f"{score.label:{width}} {score.score:7.2f}  {score.signature}")
     if args.text:
-        write_text(args.text, "".join(f"{line}\n" for line in translation.text))
+        write_lines(args.text, translation.text)
     if args.json:
         write_json(args.json, record(args, path, len(tokens), scores))
 

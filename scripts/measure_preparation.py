@@ -20,11 +20,11 @@ from itertools import islice
 from pathlib import Path
 
 from corpus.config import Cleaning, Corpus, Part, Tokenization
-from corpus.files import LineWriter
 from corpus.inputs import Source
 from corpus.pipeline import split_text, tokenize_splits
 from corpus.readers import Pair, read_pairs
 from corpus.subwords import learn
+from shared.files import LineWriter
 
 CORPUS = Corpus(
     name="generated",

@@ -28,10 +28,11 @@ from model_cost import cost
 from recipes import commands
 from recipes.options import check_options, load_plugin, model_options
 from recipes.recipe import SECTIONS, Recipe, load_recipe
-from recipes.runs import Run, read_json, write_json
+from recipes.runs import Run
 from recipes.scoring import read_lines
-from recipes.steps import Step, execute, locked
+from recipes.steps import Step, execute
 from recipes.tables import mean_and_deviation, table
+from shared.files import locked, read_json, write_json
 
 STEPS = ("prepare", *SECTIONS)
 

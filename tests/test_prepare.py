@@ -521,7 +521,7 @@ def test_a_full_disk_is_named_and_leaves_nothing_half_written(ted, tmp_path, lim
 
 @pytest.mark.skipif(not os.access("/dev/full", os.W_OK), reason="needs /dev/full")
 def test_a_disk_that_is_full_is_named():
-    from corpus.files import LineWriter
+    from shared.files import LineWriter
 
     with pytest.raises(OSError, match="No space left on device: '/dev/full'"):
         with LineWriter(Path("/dev/full")) as writer:

@@ -12,6 +12,5 @@ Reading order:
     subwords.py   learning and applying BPE or sentencepiece
     binarize.py   fairseq-preprocess
     pipeline.py   the steps in order, each written whole or not at all
-    files.py      whole-or-nothing writing, checksums, locks
     cldr.py       the corpus that is generated instead of read
 """

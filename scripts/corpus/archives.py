@@ -7,7 +7,7 @@ import tarfile
 import zlib
 from pathlib import Path, PurePosixPath
 
-from .files import named_error, new_file
+from shared.files import named_error, new_file
 
 OPENERS = {b"\x1f\x8b": gzip.open, b"BZh": bz2.open, b"\xfd7zXZ": lzma.open}
 BLOCK = 1 << 20

@@ -15,7 +15,6 @@ the two languages lacks, or cannot tell apart although the other does, is left o
 
 import argparse
 import datetime
-import os
 import sys
 from collections.abc import Callable, Sequence
 from decimal import Decimal
@@ -25,10 +24,12 @@ from random import Random
 from babel import Locale, UnknownLocaleError
 from num2words import CONVERTER_CLASSES
 
-if __package__:
-    from .cldr_voice import SECONDS, Voice
-else:  # run as a script
-    from cldr_voice import SECONDS, Voice
+if not __package__:  # run as a script: its packages are one folder up
+    sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from shared.files import write_lines
+
+from corpus.cldr_voice import SECONDS, Voice
 
 # Language-neutral codes. Some hundreds, so that a small corpus shows each of them often.
 TERRITORIES = """AD AE AF AL AM AO AR AT AU AZ BA BB BD BE BF BG BH BI BJ BN BO BR BS BT BW BY
@@ -544,13 +545,6 @@ def generate(
     speaker = Speaker(Voice(source_lang), Voice(target_lang))
     rng = Random(seed)
     return distinct_pairs(lambda: speaker.sentence(rng), sizes)
-
-
-def write_lines(path: Path, lines: Sequence[str]) -> None:
-    """Write a file whole or not at all."""
-    partial = path.with_name(f".{path.name}.partial")
-    partial.write_text("".join(line + "\n" for line in lines), encoding="utf-8", newline="\n")
-    os.replace(partial, path)
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -6,7 +6,7 @@ from pathlib import Path
 from types import UnionType
 from typing import get_args, get_origin
 
-from . import yaml_file
+from shared import yaml_file
 
 KINDS = ("train", "valid", "test")
 

@@ -8,9 +8,8 @@ import urllib.error
 import urllib.request
 from pathlib import Path
 
+from shared.files import checksum_failure, locked, named_error
 from tqdm import tqdm
-
-from .files import checksum_failure, locked, named_error
 
 TIMEOUT = 30  # seconds without a byte
 ATTEMPTS = 3  # per URL; each goes on where the last one stopped
@@ -33,7 +32,7 @@ def fetch(name: str, urls: list[str], checksum: str | None, folder: Path) -> Pat
         ValueError: no URL worked, or none gave the right file.
     """
     path = folder / name
-    with locked(folder / ".lock"):
+    with locked(folder):
         if path.is_file():
             failure = checksum_failure(path, checksum)
             if failure is None:

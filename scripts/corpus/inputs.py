@@ -7,10 +7,11 @@ downloaded if the corpus lists it under `downloads`, and else expected beside th
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from shared.files import checksum_failure, sha256
+
 from .archives import extract
 from .config import Corpus, Part
 from .download import fetch
-from .files import checksum_failure, sha256
 
 
 @dataclass(frozen=True)

@@ -17,10 +17,18 @@ from importlib.metadata import version
 from itertools import chain
 from pathlib import Path
 
+from shared.files import (
+    LineWriter,
+    locked,
+    new_folder,
+    read_json_or_none,
+    scratch_folder,
+    write_json,
+)
+
 from . import cldr, inputs, subwords
 from .binarize import binarize, subsets
 from .config import Corpus
-from .files import LineWriter, locked, new_folder, read_json, scratch_folder, write_json
 from .parallel import ordered_map
 from .readers import Pair, read_pairs
 from .text import Tokenizer, clean_line, trainable
@@ -55,9 +63,9 @@ def prepare(
         OSError: a file cannot be read or written.
         RuntimeError: a program that this one calls failed.
     """
-    with locked(output / ".lock"):
+    with locked(output):
         settings = {"format": FORMAT, **corpus.settings()}
-        done = read_json(output / FINAL)
+        done = read_json_or_none(output / FINAL)
         complete = all((output / name).exists() for name in MADE)
         # The settings' JSON objects have no order, but the test sets do.
         test_sets = subsets(corpus)
@@ -74,7 +82,7 @@ def prepare(
         }
         if same and done["inputs"] == state["inputs"]:
             return _report("already prepared", output, done)
-        begun = read_json(output / STATE)
+        begun = read_json_or_none(output / STATE)
         if begun is not None and begun == {**state, "steps": begun["steps"]}:
             state = begun
         else:

@@ -6,10 +6,10 @@ from collections.abc import Iterable, Iterator
 from functools import lru_cache, partial
 from pathlib import Path
 
+from shared.files import LineWriter, new_file
 from subword_nmt.apply_bpe import BPE
 from subword_nmt.learn_bpe import learn_bpe
 
-from .files import LineWriter, new_file
 from .parallel import ordered_map
 
 # Words a process remembers the pieces of; subword-nmt would remember every word it ever saw.

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from corpus import yaml_file
+from shared import yaml_file
 
 #: Sections of a recipe that hold options; ``corpus`` (a path) and ``base`` stand beside them.
 SECTIONS = ("train", "average", "generate", "evaluate")

@@ -12,11 +12,8 @@
 
 from __future__ import annotations
 
-import json
-import os
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from .recipe import Recipe
 
@@ -67,26 +64,3 @@ class Run:
     def subsets(self) -> dict[str, str]:
         """fairseq's name of each test subset (test, test1, test2, ...) -> the test set's name."""
         return {f"test{i or ''}": name for i, name in enumerate(self.test_sets)}
-
-
-def read_json(path: Path) -> Any:
-    """Content of a JSON file; ValueError naming the file if it cannot be read."""
-    try:
-        return json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise ValueError(f"{path}: no such file") from None
-    except json.JSONDecodeError as error:
-        raise ValueError(f"{path}: not JSON: {error}") from None
-
-
-def write_json(path: Path, content: Any) -> None:
-    """Write a JSON file whole or not at all."""
-    write_text(path, json.dumps(content, indent=2, ensure_ascii=False) + "\n")
-
-
-def write_text(path: Path, text: str) -> None:
-    """Write a text file whole or not at all."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_name(f"{path.name}.part{os.getpid()}")
-    partial.write_text(text, encoding="utf-8")
-    os.replace(partial, path)

@@ -10,9 +10,9 @@ from typing import Any
 from sacrebleu.metrics import BLEU, CHRF, TER
 from sacrebleu.metrics.base import Metric
 from sacremoses import MosesDetokenizer
+from shared.files import read_json
 
 from .generation import read_generated
-from .runs import read_json
 
 
 @dataclass(frozen=True)

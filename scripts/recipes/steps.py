@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
 import ctypes
-import fcntl
 import os
 import shutil
 import signal
@@ -12,13 +10,13 @@ import subprocess
 import sys
 import termios
 import time
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
 
+from shared.files import read_json, write_json
+
 from .commands import printable
-from .runs import read_json, write_json
 
 if sys.platform == "linux":
     _libc = ctypes.CDLL(None)
@@ -100,26 +98,12 @@ def differences(old: Any, new: Any, name: str = "") -> list[str]:
     return [] if old == new else [f"{name}: {old} -> {new}"]
 
 
-@contextlib.contextmanager
-def locked(folder: Path) -> Iterator[int]:
-    """Hold a folder's lock. Give the descriptor to child processes: a child that outlives its
-    killed parent then keeps others from writing to the same files."""
-    folder.mkdir(parents=True, exist_ok=True)
-    with open(folder / ".lock", "w") as lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            print(f"waiting for another process that works in {folder}", flush=True)
-            fcntl.flock(lock, fcntl.LOCK_EX)
-        yield lock.fileno()
-
-
 def execute(
     command: list[str], log: Path, environment: dict[str, str], lock: int | None = None
 ) -> None:
     """Print a command, run it, pass on what it prints and keep that in ``log`` as well.
 
-    ``lock`` is a descriptor for the command to hold, see ``locked``.
+    ``lock`` is a descriptor for the command to hold, see ``shared.files.locked``.
 
     Raises:
         ValueError: the command failed.

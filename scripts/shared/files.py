@@ -8,8 +8,9 @@ import json
 import os
 import shutil
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import Any
 
 
 @contextlib.contextmanager
@@ -50,17 +51,38 @@ def new_file(path: Path) -> Iterator[Path]:
         raise
 
 
-def write_json(path: Path, data: dict) -> None:
-    """Writes `data` as indented JSON, whole or not at all."""
+def write_lines(path: Path, lines: Iterable[str]) -> None:
+    """Writes a text file, whole or not at all, and the folder that it lies in."""
+    path.parent.mkdir(parents=True, exist_ok=True)
     with new_file(path) as temporary, LineWriter(temporary) as file:
-        file.write(json.dumps(data, indent=2, ensure_ascii=False))
+        for line in lines:
+            file.write(line)
 
 
-def read_json(path: Path) -> dict | None:
-    """The JSON object in `path`; None where there is no such file or it does not parse."""
+def write_json(path: Path, content: Any) -> None:
+    """Writes indented JSON, whole or not at all."""
+    write_lines(path, json.dumps(content, indent=2, ensure_ascii=False).split("\n"))
+
+
+def read_json(path: Path) -> Any:
+    """The content of a JSON file.
+
+    Raises:
+        ValueError: naming the file, if it cannot be read.
+    """
     try:
         return json.loads(path.read_text(encoding="utf-8"))
-    except (FileNotFoundError, json.JSONDecodeError, UnicodeDecodeError):
+    except FileNotFoundError:
+        raise ValueError(f"{path}: no such file") from None
+    except ValueError as error:
+        raise ValueError(f"{path}: not JSON: {error}") from None
+
+
+def read_json_or_none(path: Path) -> Any:
+    """The content of a JSON file; None where there is no such file or it does not parse."""
+    try:
+        return read_json(path)
+    except ValueError:
         return None
 
 
@@ -83,21 +105,21 @@ def checksum_failure(path: Path, expected: str | None) -> str | None:
 
 
 @contextlib.contextmanager
-def locked(path: Path) -> Iterator[None]:
-    """Holds an exclusive lock on `path`, so that two runs never write one folder at once.
+def locked(folder: Path) -> Iterator[int]:
+    """Holds the lock of a folder, so that two runs never write there at once.
 
-    Processes started with close_fds=False hold it too: should this one be killed, the next run
-    waits until what it started is gone.
+    Yields the descriptor. Processes that are given it, or started with close_fds=False, hold the
+    lock too: should this one be killed, the next run waits until what it started is gone.
     """
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with open(path, "w") as file:
+    folder.mkdir(parents=True, exist_ok=True)
+    with open(folder / ".lock", "w") as file:
         os.set_inheritable(file.fileno(), True)
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            print(f"{path.parent}: waiting for another run to finish", file=sys.stderr)
+            print(f"{folder}: waiting for another run to finish", file=sys.stderr, flush=True)
             fcntl.flock(file, fcntl.LOCK_EX)
-        yield
+        yield file.fileno()
 
 
 class LineWriter:

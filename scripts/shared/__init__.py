@@ -1,0 +1,1 @@
+"""What the commands share: files written whole or not at all, locks, settings in YAML."""
