@@ -92,6 +92,7 @@ def _make_batches(original: Callable[..., Any]) -> Callable[..., Any]:
             default=("", None),
         )
         sources = [line.split("\t")[0] if cfg.generation.constraints else line for line in lines]
+        encode_fn = functools.cache(encode_fn)  # the original encodes the lines again
         _, lengths = task.get_interactive_tokens_and_lengths(sources, encode_fn)
         for row, length in enumerate(lengths):
             if most is not None and length > most:

@@ -150,18 +150,15 @@ def _build(data: dict) -> Corpus:
             raise ValueError(f"{key} is {data.get(key)!r}: expected a language code, quoted")
     if data["source_lang"] == data["target_lang"]:
         raise ValueError(f"source_lang and target_lang are both {data['source_lang']!r}")
+    _check_types(Corpus, data, "")
     data = dict(data)
     data["tokenize"] = _tokenization(data.get("tokenize", {}))
     data["clean"] = _section(Cleaning, data.get("clean", {}), "clean")
-    for key, kind in (("downloads", list), ("files", dict), ("sizes", dict)):
-        if not isinstance(data.setdefault(key, kind()), kind):
-            raise ValueError(f"{key} is {data[key]!r}: expected {_EXPECTED[kind]}")
-    data["downloads"] = [_download(download) for download in data["downloads"]]
-    data["files"] = {name: _parts(name, value) for name, value in data["files"].items()}
-    for name, size in data["sizes"].items():
-        _positive(f"sizes: {name}", size)
-    _check_types(Corpus, data, "")
+    data["downloads"] = [_download(download) for download in data.get("downloads", [])]
+    data["files"] = {name: _parts(name, value) for name, value in data.get("files", {}).items()}
     corpus = Corpus(**data)
+    for name, size in corpus.sizes.items():
+        _positive(f"sizes: {name}", size)
     _choice("reader", corpus.reader, ("plain", "cldr"))
     _choice("subword", corpus.subword, ("bpe", "sentencepiece"))
     _choice("dictionary", corpus.dictionary, ("joint", "separate"))
