@@ -83,7 +83,7 @@ class Worker {
       }
       for (int64_t h = 0; h < m.heads; ++h) {
         pack(m.values, n, h, m.src_len, T(1), s.packed);
-        product_of_rows(s.map(h, 0), s, row(results.output, n, h, 0), results.output.row_stride);
+        product_of_rows(s.map(h, 0), s, row<T>(results.output, n, h, 0), results.output.row_stride);
       }
     });
   }
@@ -112,11 +112,11 @@ class Worker {
       for (int64_t h = 0; h < m.heads; ++h) {
         const T scaling = static_cast<T>(m.scaling);
         pack(m.keys, n, h, m.src_len, scaling, s.packed);
-        product_of_rows(s.grad(h, 0), s, row(g.queries, n, h, 0), g.queries.row_stride);
+        product_of_rows(s.grad(h, 0), s, row<T>(g.queries, n, h, 0), g.queries.row_stride);
         pack(m.queries, n, h, m.tgt_len, scaling, s.packed);
-        product_of_columns(s.grad(h, 0), s, row(g.keys, n, h, 0), g.keys.row_stride);
+        product_of_columns(s.grad(h, 0), s, row<T>(g.keys, n, h, 0), g.keys.row_stride);
         pack(g.output, n, h, m.tgt_len, T(1), s.packed);
-        product_of_columns(s.map(h, 0), s, row(g.values, n, h, 0), g.values.row_stride);
+        product_of_columns(s.map(h, 0), s, row<T>(g.values, n, h, 0), g.values.row_stride);
       }
     });
     reduce(sums, g);
@@ -200,16 +200,13 @@ class Worker {
   const int64_t reach, border, width, depth, line, plane;
   const T alpha, beta;
 
-  // Equal, consecutive shares of the batch, so that sums do not depend on timing.
   template <typename Task>
   void each_sentence(Task task) const {
-#pragma omp parallel for schedule(static, 1) num_threads(m.threads) if (m.threads > 1)
-    for (int64_t thread = 0; thread < m.threads; ++thread) {
+    each_share(m.batch, m.threads, [&](int64_t thread, int64_t begin, int64_t end) {
       Scratch scratch(*this, thread);
       scratch.clear_border(scratch.mixed);
-      const int64_t end = m.batch * (thread + 1) / m.threads;
-      for (int64_t n = m.batch * thread / m.threads; n < end; ++n) task(n, scratch);
-    }
+      for (int64_t n = begin; n < end; ++n) task(n, scratch);
+    });
   }
 
   const T* at(const void* map, int64_t n, int64_t h, int64_t t) const {
@@ -217,10 +214,6 @@ class Worker {
   }
   T* at(void* map, int64_t n, int64_t h, int64_t t) const {
     return const_cast<T*>(at(const_cast<const void*>(map), n, h, t));
-  }
-  static T* row(const Heads& heads, int64_t n, int64_t h, int64_t position) {
-    return static_cast<T*>(heads.data) + n * heads.batch_stride + h * heads.head_stride +
-           position * heads.row_stride;
   }
   const uint8_t* visible_row(int64_t n, int64_t t) const {
     return m.visible + n * m.visible_batch_stride + t * m.visible_row_stride;
@@ -232,7 +225,7 @@ class Worker {
   // s.packed[position][x] = scaling * heads[position][x], in lines of `depth`.
   void pack(const Heads& heads, int64_t n, int64_t h, int64_t length, T scaling, T* packed) const {
     for (int64_t position = 0; position < length; ++position, packed += depth) {
-      const T* from = row(heads, n, h, position);
+      const T* from = row<T>(heads, n, h, position);
       for (int64_t x = 0; x < depth; x += lanes<T>)
         store(packed + x,
               scaling * load_part<Vector<T>>(from + x, std::min(lanes<T>, m.head_dim - x)));
@@ -243,7 +236,7 @@ class Worker {
     for (int64_t x = 0; x < m.head_dim; ++x)
       std::fill(packed + x * width + m.src_len, packed + (x + 1) * width, T(0));
     for (int64_t position = 0; position < m.src_len; ++position) {
-      const T* from = row(heads, n, h, position);
+      const T* from = row<T>(heads, n, h, position);
       for (int64_t x = 0; x < m.head_dim; ++x) packed[x * width + position] = scaling * from[x];
     }
   }
@@ -266,7 +259,7 @@ class Worker {
     for (int64_t t = 0; t < m.tgt_len; t += tile) {
       const int64_t to = std::min(t + tile, m.tgt_len);
       const auto [first, last] = seen_by(t, to, s);
-      Product<T>{row(targets, n, h, t), targets.row_stride, 1, s.packed + first, width,
+      Product<T>{row<T>(targets, n, h, t), targets.row_stride, 1, s.packed + first, width,
                  map + t * width + first, width, to - t, m.head_dim, last - first}
           .run();
     }

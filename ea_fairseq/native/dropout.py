@@ -6,7 +6,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from .library import is_available, load_library
+from .library import function, is_available
 
 
 def dropout_add(x: Tensor, residual: Tensor, p: float) -> Tensor:
@@ -49,8 +49,7 @@ class _DropoutAdd(torch.autograd.Function):
 
 
 def _call(name: str, *tensors: Tensor, scale: float) -> None:
-    suffix = "float" if tensors[0].dtype == torch.float32 else "double"
-    getattr(load_library(), f"{name}_{suffix}")(
+    function(name, tensors[0].dtype)(
         *(ctypes.c_void_p(tensor.data_ptr()) for tensor in tensors),
         ctypes.c_double(scale),
         ctypes.c_int64(tensors[0].numel()),

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from .library import Heads, address, fields, heads_of, load_library
+from .library import Heads, address, fields, function, heads_of, visible_rows, with_rows
 
 
 @dataclass(frozen=True)
@@ -58,11 +58,8 @@ def fused_attention(
         (batch, heads, tgt_len, src_len) or None
     """
     bsz, _, tgt_len, _ = queries.shape
-    if visible is not None:
-        visible = visible.expand(bsz, 1, tgt_len, keys.size(2))
-        if visible.stride(3) != 1:
-            visible = visible.contiguous()
-    queries, keys, values = map(_with_rows, (queries, keys, values))
+    visible = visible_rows(visible, bsz, tgt_len, keys.size(2))
+    queries, keys, values = map(with_rows, (queries, keys, values))
     return _FusedAttention.apply(
         queries,
         keys,
@@ -112,7 +109,7 @@ class _FusedAttention(torch.autograd.Function):
     def backward(ctx, grad_output, grad_evolved, grad_probs):
         inputs = ctx.saved_tensors
         queries, keys, values, _, carry, kernel, bias, _ = inputs
-        grad_output = torch.zeros_like(queries) if grad_output is None else _with_rows(grad_output)
+        grad_output = torch.zeros_like(queries) if grad_output is None else with_rows(grad_output)
         grad_maps = [
             None if grad is None else grad.contiguous() for grad in (grad_evolved, grad_probs)
         ]
@@ -130,11 +127,6 @@ class _FusedAttention(torch.autograd.Function):
         return *grad_inputs, None, *others, None, None, None, None
 
 
-def _with_rows(heads: Tensor) -> Tensor:
-    """The tensor with the numbers of a head one after the other, copied only if need be."""
-    return heads if heads.stride(3) == 1 else heads.contiguous()
-
-
 def _call(name: str, inputs: tuple, evolution: Evolution, results: ctypes.Structure) -> None:
     """Runs the library's function: ``results`` says where it writes."""
     queries, keys, values, visible, carry, kernel, bias, noise = inputs
@@ -149,13 +141,11 @@ def _call(name: str, inputs: tuple, evolution: Evolution, results: ctypes.Struct
         *((0, 0) if visible is None else (visible.stride(0), visible.stride(2))),
         *map(address, (kernel, bias, carry, noise)),
     )
-    library = load_library()
-    suffix = "float" if queries.dtype == torch.float32 else "double"
-    size = getattr(library, f"scratch_size_{suffix}")
+    size = function("scratch_size", queries.dtype)
     size.restype = ctypes.c_int64
     scratch = queries.new_empty(size(ctypes.byref(arguments)))
     arguments.scratch = address(scratch)
-    getattr(library, f"{name}_{suffix}")(ctypes.byref(arguments), ctypes.byref(results))
+    function(name, queries.dtype)(ctypes.byref(arguments), ctypes.byref(results))
 
 
 # The structures of attention.cpp, field by field.

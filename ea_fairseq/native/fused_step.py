@@ -7,7 +7,7 @@ from torch import Tensor
 
 from ..logits.cached_heads import CachedHeads
 from .fused_attention import Evolution
-from .library import Heads, address, fields, heads_of, load_library
+from .library import Heads, address, fields, function, heads_of, visible_rows, with_rows
 
 State = dict[str, Tensor]
 
@@ -46,12 +46,8 @@ def fused_step(
     src_len = cached.keys.size(0) if cached.rows is None else cached.rows.size(1)
     reach = (kernel.size(-1) - 1) // 2
     right = evolution.move[1]
-    if queries.stride(3) != 1:
-        queries = queries.contiguous()
-    if visible is not None:
-        visible = visible.expand(bsz, 1, 1, src_len)
-        if visible.stride(3) != 1:
-            visible = visible.contiguous()
+    queries = with_rows(queries)
+    visible = visible_rows(visible, bsz, 1, src_len)
     carry = None if carry is None else carry.contiguous()
     kernel, bias = kernel.contiguous(), bias.contiguous()
     pending, rows_visible = state.get("pending"), state.get("rows_visible")
@@ -74,8 +70,7 @@ def fused_step(
         0 if pending is None else pending.size(3),
         *map(address, (rows_visible, new_pending, new_rows_visible, evolved, probs)),
     )
-    suffix = "float" if queries.dtype == torch.float32 else "double"
-    getattr(load_library(), f"step_{suffix}")(ctypes.byref(step))
+    function("step", queries.dtype)(ctypes.byref(step))
     return output, evolved, probs, {"pending": new_pending, "rows_visible": new_rows_visible}
 
 

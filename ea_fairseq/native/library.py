@@ -17,6 +17,7 @@ import tempfile
 from collections.abc import Iterator
 from contextvars import ContextVar
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -153,6 +154,21 @@ class Heads(ctypes.Structure):
         ("data", ctypes.c_void_p),
         *((name, ctypes.c_int64) for name in ("batch_stride", "head_stride", "row_stride")),
     ]
+
+
+def function(name: str, dtype: torch.dtype) -> Any:
+    """One of the library's functions, in its version for float32 or float64."""
+    return getattr(load_library(), f"{name}_{'float' if dtype == torch.float32 else 'double'}")
+
+
+def with_rows(tensor: Tensor) -> Tensor:
+    """The tensor with the numbers of its last dimension one after the other, copied if need be."""
+    return tensor if tensor.stride(-1) == 1 else tensor.contiguous()
+
+
+def visible_rows(visible: Tensor | None, bsz: int, tgt_len: int, src_len: int) -> Tensor | None:
+    """What is broadcastable to (batch, 1, tgt_len, src_len) in that shape, in whole rows."""
+    return None if visible is None else with_rows(visible.expand(bsz, 1, tgt_len, src_len))
 
 
 def heads_of(tensor: Tensor) -> Heads:

@@ -16,6 +16,22 @@ struct Heads {
 
 namespace ea {
 
+// The numbers of one head at one position.
+template <typename T>
+T* row(const Heads& heads, int64_t n, int64_t h, int64_t position) {
+  return static_cast<T*>(heads.data) + n * heads.batch_stride + h * heads.head_stride +
+         position * heads.row_stride;
+}
+
+// task(thread, begin, end): equal, consecutive shares of the batch, so that sums do not depend on
+// timing.
+template <typename Task>
+void each_share(int64_t batch, int64_t threads, Task task) {
+#pragma omp parallel for schedule(static, 1) num_threads(threads) if (threads > 1)
+  for (int64_t thread = 0; thread < threads; ++thread)
+    task(thread, batch * thread / threads, batch * (thread + 1) / threads);
+}
+
 // -1 where columns from x on are in a map of src_len columns and visible, else 0; without
 // `visible`, all in the map are.
 template <typename T>

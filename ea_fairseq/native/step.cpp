@@ -45,12 +45,10 @@ class StepWorker {
         depth(whole_vectors(m.head_dim, lanes<T>)) {}
 
   void run() const {
-#pragma omp parallel for schedule(static, 1) num_threads(m.threads) if (m.threads > 1)
-    for (int64_t thread = 0; thread < m.threads; ++thread) {
+    each_share(m.batch, m.threads, [&](int64_t, int64_t begin, int64_t end) {
       Scratch scratch(*this);
-      const int64_t end = m.batch * (thread + 1) / m.threads;
-      for (int64_t n = m.batch * thread / m.threads; n < end; ++n) hypothesis(n, scratch);
-    }
+      for (int64_t n = begin; n < end; ++n) hypothesis(n, scratch);
+    });
   }
 
  private:
@@ -66,12 +64,7 @@ class StepWorker {
   const int64_t reach, left, wide, width, line, depth;
 
   const T* position(const Heads& heads, int64_t n, int64_t h, int64_t s) const {
-    const int64_t row = m.rows ? m.rows[n * m.src_len + s] : n / m.hypotheses;
-    return static_cast<const T*>(heads.data) + row * heads.batch_stride + h * heads.head_stride +
-           s * heads.row_stride;
-  }
-  static T* at(const Heads& heads, int64_t n, int64_t h) {
-    return static_cast<T*>(heads.data) + n * heads.batch_stride + h * heads.head_stride;
+    return row<T>(heads, m.rows ? m.rows[n * m.src_len + s] : n / m.hypotheses, h, s);
   }
   int64_t map_line(int64_t n, int64_t h) const { return (n * m.heads + h) * m.src_len; }
 
@@ -97,7 +90,7 @@ class StepWorker {
 
   // A_in of one head, 0 in hidden entries.
   void mix(int64_t n, int64_t h, Scratch& s) const {
-    const T* query = at(m.queries, n, h);
+    const T* query = row<T>(m.queries, n, h, 0);
     for (int64_t x = 0; x < depth; x += lanes<T>)
       store(s.query.data() + x, T(m.scaling) * load_part<Vector<T>>(query + x, rest(x)));
     T* mixed = s.mixed.data() + h * line + left;
@@ -161,7 +154,7 @@ class StepWorker {
     softmax_line(s.evolved.data(), s.visible.data(), s.probs.data(), 0, last);
     if (m.evolved) std::copy_n(s.evolved.data(), m.src_len, static_cast<T*>(m.evolved) + map_line(n, h));
     if (m.probs) std::copy_n(s.probs.data(), m.src_len, static_cast<T*>(m.probs) + map_line(n, h));
-    T* output = at(m.output, n, h);
+    T* output = row<T>(m.output, n, h, 0);
     for (int64_t x = 0; x < depth; x += lanes<T>) {
       Vector<T> sum = {};
       for (int64_t i = 0; i < m.src_len; ++i)
