@@ -46,7 +46,7 @@ _WITHOUT_EFFECT = (
 )
 
 #: Training options that say when to stop and nothing else: a run may go on with others.
-_WHEN_TO_STOP = ("train.max-epoch:", "train.patience:")
+_WHEN_TO_STOP = {"train.max-epoch", "train.patience"}
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -202,17 +202,17 @@ class RecipeRun:
             print(f"{step.name}: done before ({step.seconds():.0f} s)", flush=True)
             return
         changes = step.changes()
-        longer = [change for change in changes if change.startswith(_WHEN_TO_STOP)]
-        goes_on = step.name == "train" and changes == longer
+        listed = "; ".join(f"{name}: {change}" for name, change in changes.items())
+        goes_on = step.name == "train" and changes.keys() <= _WHEN_TO_STOP
         if changes and step.name == "train" and not goes_on:
             # Hours of work: not ours to throw away.
             raise ValueError(
-                f"{self.run.folder}: was trained with other settings ({'; '.join(changes)}); "
+                f"{self.run.folder}: was trained with other settings ({listed}); "
                 "choose --name OTHER to keep it or --fresh to throw it away"
             )
         if changes:
             again = "goes on" if goes_on else "again"
-            print(f"{step.name}: {again}, settings changed: {'; '.join(changes)}", flush=True)
+            print(f"{step.name}: {again}, settings changed: {listed}", flush=True)
         self.run.results.unlink(missing_ok=True)
         step.start(goes_on)
         work()

@@ -19,6 +19,7 @@ from __future__ import annotations
 import functools
 import io
 import logging
+import math
 import sys
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -89,13 +90,13 @@ def _make_batches(original: Callable[..., Any]) -> Callable[..., Any]:
         what, most = min(
             ((what, most) for what, most in limits if most is not None),
             key=lambda limit: limit[1],
-            default=("", None),
+            default=("", math.inf),
         )
         sources = [line.split("\t")[0] if cfg.generation.constraints else line for line in lines]
         encode_fn = functools.cache(encode_fn)  # the original encodes the lines again
         _, lengths = task.get_interactive_tokens_and_lengths(sources, encode_fn)
         for row, length in enumerate(lengths):
-            if most is not None and length > most:
+            if length > most:
                 logger.error(
                     "line %d of the input has %d tokens, %s takes %d; its translation is left"
                     " empty",

@@ -52,10 +52,10 @@ class Step:
         """Whether the step was finished with exactly these settings."""
         return self.stamp.exists() and read_json(self.stamp)["settings"] == self.settings
 
-    def changes(self) -> list[str]:
+    def changes(self) -> dict[str, str]:
         """What differs from the settings that the step was last started with."""
         if not self.started.exists():
-            return []
+            return {}
         return differences(read_json(self.started)["settings"], self.settings)
 
     def start(self, goes_on: bool = False) -> None:
@@ -87,15 +87,15 @@ class Step:
         return read_json(self.stamp)["seconds"] if self.stamp.exists() else None
 
 
-def differences(old: Any, new: Any, name: str = "") -> list[str]:
-    """Readable differences of two nested dictionaries: ``train.dropout: 0.2 -> 0.3``."""
+def differences(old: Any, new: Any, name: str = "") -> dict[str, str]:
+    """Differences of two nested dictionaries: ``{"train.dropout": "0.2 -> 0.3"}``."""
     if isinstance(old, dict) and isinstance(new, dict):
-        found = []
+        found = {}
         for key in sorted(old.keys() | new.keys()):
             deeper = f"{name}.{key}" if name else key
-            found += differences(old.get(key, "not set"), new.get(key, "not set"), deeper)
+            found |= differences(old.get(key, "not set"), new.get(key, "not set"), deeper)
         return found
-    return [] if old == new else [f"{name}: {old} -> {new}"]
+    return {} if old == new else {name: f"{old} -> {new}"}
 
 
 def execute(
