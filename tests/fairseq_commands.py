@@ -95,6 +95,13 @@ class Command:
         self.status = os.waitstatus_to_exitcode(status)
         return self
 
+    def wait_for(self, text, seconds=60):
+        """Wait until it has printed a text."""
+        deadline = time.monotonic() + seconds
+        while text not in self.output():
+            assert time.monotonic() < deadline and "Traceback" not in self.errors()
+            time.sleep(0.002)
+
     def output(self):
         return _read(self._output)
 

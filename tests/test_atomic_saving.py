@@ -61,19 +61,12 @@ def free_port():
         return listener.getsockname()[1]
 
 
-def wait_for(command, text):
-    deadline = time.monotonic() + 60
-    while text not in command.output():
-        assert time.monotonic() < deadline and "Traceback" not in command.errors()
-        time.sleep(0.002)
-
-
 def test_killed_again_and_again_it_ends_with_the_same_weights(tmp_path, uninterrupted):
     generator = random.Random(0)
     kills = 0
     while kills < 5:
         command = Command("train", training(corpus(), tmp_path, *LONG))
-        wait_for(command, STARTED)
+        command.wait_for(STARTED)
         time.sleep(generator.uniform(0, 0.4))
         os.kill(command.pid, signal.SIGKILL)
         assert command.wait().status == -signal.SIGKILL, "it had ended before"
@@ -238,7 +231,7 @@ def test_signal_saves_and_stops_and_it_goes_on(tmp_path, uninterrupted, number, 
     # No checkpoint but the one that the signal causes.
     arguments = training(corpus(), tmp_path, "--max-epoch", "7", "--no-epoch-checkpoints")
     command = Command("train", [*arguments, "--num-workers", "2"], before=os.setsid)
-    wait_for(command, "num_updates=15")  # in the second epoch
+    command.wait_for("num_updates=15")  # in the second epoch
     send(command.pid, number)
     assert command.wait().status == status, command.errors()
     updates = weights(tmp_path)[1]
@@ -257,7 +250,7 @@ def test_two_processes_stop_together_and_go_on(tmp_path):
     stopped, whole = tmp_path / "stopped", tmp_path / "whole"
     ports = [free_port() for _ in range(3)]
     commands = train(stopped, ports[0])
-    wait_for(commands[0], "num_updates=9")
+    commands[0].wait_for("num_updates=9")
     os.kill(commands[1].pid, signal.SIGTERM)
     assert [command.wait().status for command in commands] == [143, 143]
     for folder, port in ((stopped, ports[1]), (whole, ports[2])):

@@ -26,7 +26,7 @@ from fairseq_commands import (
     two_processes,
 )
 from small_models import EOS, PAD, build, build_strong, padded, sentences
-from test_atomic_saving import free_port, wait_for, weights
+from test_atomic_saving import free_port, weights
 from test_ea_transformer import ALL, generate
 from test_readme import environment, shown
 
@@ -281,7 +281,7 @@ def test_one_training_at_a_time_in_a_folder_until_it_is_killed(tmp_path):
     arguments = training(corpus(), folder, *ENDLESS, "--num-workers", "2")
     first = Command("train", arguments)
     try:
-        wait_for(first, "num_updates=30")
+        first.wait_for("num_updates=30")
         (folder / "other.pt.tmp").write_text("being written by the first")
         before = sorted(os.listdir(folder))
         same = tmp_path / "link"

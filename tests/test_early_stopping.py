@@ -1,0 +1,93 @@
+"""A training stopped and continued ends where it would have ended without the stop."""
+
+import os
+import signal
+import subprocess
+import sys
+
+import pytest
+from fairseq_commands import Command, corpus, run, training
+
+from ea_fairseq.compat.atomic_saving import save_checkpoint_file
+from ea_fairseq.compat.safe_loading import read_checkpoint
+
+# The loss falls in every epoch, which is no improvement where a high one is wanted.
+WORSE = ["--maximize-best-checkpoint-metric", "--max-epoch", "20"]
+STOPPED = "early stop since valid performance hasn't improved for last"
+
+
+def epochs(folder):
+    return len(list(folder.glob("checkpoint[0-9]*.pt")))
+
+
+def train(folder, *more):
+    done = run("train", *training(corpus(), folder, *WORSE, *more))
+    assert done.status == 0, done.errors()
+    return done.output()
+
+
+def test_patience_survives_restarts(tmp_path):
+    whole, parts = tmp_path / "whole", tmp_path / "parts"
+    assert STOPPED in train(whole, "--patience", "3")
+    assert epochs(whole) == 4
+    for epoch in ("1", "2", "3"):
+        assert STOPPED not in train(parts, "--patience", "3", "--max-epoch", epoch)
+    assert STOPPED in train(parts, "--patience", "3")
+    assert epochs(parts) == 4
+
+
+def test_patience_survives_a_signal_in_the_middle_of_an_epoch(tmp_path):
+    arguments = training(corpus(), tmp_path, *WORSE, "--patience", "3")
+    command = Command("train", arguments)
+    command.wait_for("num_updates=15")  # in the second epoch
+    os.kill(command.pid, signal.SIGTERM)
+    assert command.wait().status == 143
+    assert epochs(tmp_path) < 4
+    assert STOPPED in train(tmp_path, "--patience", "3")
+    assert epochs(tmp_path) == 4
+
+
+def test_a_training_that_stopped_early_stays_so_until_it_gets_more_patience(tmp_path):
+    train(tmp_path, "--patience", "1")
+    before = (tmp_path / "checkpoint_last.pt").read_bytes()
+    output = train(tmp_path, "--patience", "1")
+    assert "stopped early before, with --patience 1; a higher one lets it go on" in output
+    assert "begin training epoch" not in output
+    assert (tmp_path / "checkpoint_last.pt").read_bytes() == before
+    assert epochs(tmp_path) == 2
+    train(tmp_path, "--patience", "3")
+    assert epochs(tmp_path) == 4
+    train(tmp_path, "--max-epoch", "6")  # no patience at all is endless patience
+    assert epochs(tmp_path) == 6
+
+
+def test_python_m_is_the_same_program_by_another_name(tmp_path):
+    program = [sys.executable, "-m", "fairseq_cli.train"]
+    for patience in ("1", "1", "2"):
+        arguments = training(corpus(), tmp_path, *WORSE, "--patience", patience)
+        subprocess.run([*program, *map(str, arguments)], check=True, capture_output=True)
+        assert epochs(tmp_path) == int(patience) + 1
+
+
+@pytest.mark.parametrize("option", ["--reset-meters", "--reset-optimizer"])
+def test_it_is_forgotten_where_fairseq_forgets_the_best_score(tmp_path, option):
+    train(tmp_path, "--patience", "1")
+    train(tmp_path, "--patience", "1", option)
+    assert epochs(tmp_path) == 4
+
+
+def test_a_model_to_start_from_gives_no_impatience(tmp_path):
+    first, second = tmp_path / "first", tmp_path / "second"
+    train(first, "--patience", "1")
+    train(second, "--patience", "1", "--finetune-from-model", first / "checkpoint_last.pt")
+    assert epochs(second) == 2
+
+
+def test_a_checkpoint_of_fairseq_alone_gives_the_best_score(tmp_path):
+    train(tmp_path, "--patience", "3", "--max-epoch", "2")
+    last = tmp_path / "checkpoint_last.pt"
+    state = read_checkpoint(str(last))
+    del state["extra_state"]["early_stopping"]
+    save_checkpoint_file(state, str(last))
+    train(tmp_path, "--patience", "3")
+    assert epochs(tmp_path) == 5  # the third epoch is not the best one: two and three more
