@@ -18,7 +18,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import zipfile
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -28,6 +27,7 @@ from model_cost import cost
 from recipes import commands
 from recipes.options import check_options, load_plugin, model_options
 from recipes.recipe import SECTIONS, Recipe, load_recipe
+from recipes.resuming import WHEN_TO_STOP, check_when_to_stop, repair_last_checkpoint
 from recipes.runs import Run
 from recipes.scoring import read_lines
 from recipes.steps import Step, execute
@@ -44,9 +44,6 @@ _WITHOUT_EFFECT = (
     "num-workers",
     "tensorboard-logdir",
 )
-
-#: Training options that say when to stop and nothing else: a run may go on with others.
-_WHEN_TO_STOP = {"train.max-epoch", "train.patience"}
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -203,13 +200,18 @@ class RecipeRun:
             return
         changes = step.changes()
         listed = "; ".join(f"{name}: {change}" for name, change in changes.items())
-        goes_on = step.name == "train" and changes.keys() <= _WHEN_TO_STOP
+        when_to_stop = {f"train.{option}" for option in WHEN_TO_STOP}
+        goes_on = step.name == "train" and changes.keys() <= when_to_stop
         if changes and step.name == "train" and not goes_on:
             # Hours of work: not ours to throw away.
             raise ValueError(
                 f"{self.run.folder}: was trained with other settings ({listed}); "
                 "choose --name OTHER to keep it or --fresh to throw it away"
             )
+        if changes and goes_on:
+            repair_last_checkpoint(self.run.checkpoints)
+            old = read_json(step.started)["settings"]["train"]
+            check_when_to_stop(self.run.checkpoints, old, step.settings["train"])
         if changes:
             again = "goes on" if goes_on else "again"
             print(f"{step.name}: {again}, settings changed: {listed}", flush=True)
@@ -274,29 +276,6 @@ def data_identity(run: Run) -> str:
     """A hash that changes when the prepared data does."""
     prepared = json.dumps(read_json(run.data / "prepared.json"), sort_keys=True)
     return hashlib.sha256(prepared.encode()).hexdigest()[:16]
-
-
-def repair_last_checkpoint(checkpoints: Path) -> None:
-    """Put the newest whole checkpoint in the place of a checkpoint_last.pt that was cut short.
-
-    fairseq copies the checkpoint of an epoch to checkpoint_last.pt: killed meanwhile, it leaves a
-    file that no later training can start from. A checkpoint is a zip archive, whose directory is
-    written last.
-    """
-    last = checkpoints / "checkpoint_last.pt"
-    if not last.exists() or zipfile.is_zipfile(last):
-        return
-    others = [path for path in checkpoints.glob("checkpoint*.pt") if path != last]
-    whole = [path for path in others if zipfile.is_zipfile(path)]
-    if not whole:
-        print(f"{last}: cut short, and no other checkpoint there: training starts anew")
-        last.unlink()
-        return
-    newest = max(whole, key=lambda path: path.stat().st_mtime)
-    print(f"{last}: cut short, going on from {newest.name}", flush=True)
-    partial = last.with_name("checkpoint_last.pt.part")
-    shutil.copyfile(newest, partial)
-    os.replace(partial, last)
 
 
 def versions() -> dict[str, str | None]:

@@ -14,7 +14,11 @@ from pathlib import Path
 import pytest
 import run_recipe
 from recipes.curves import read_curves
+from recipes.resuming import check_when_to_stop, epochs_begun
 from tiny_translation import SIZES, arguments, command, make_corpus, run
+
+from ea_fairseq.compat.atomic_saving import save_checkpoint_file
+from ea_fairseq.compat.safe_loading import read_checkpoint
 
 STEPS = ("train", "average", "generate", "evaluate")
 
@@ -143,6 +147,30 @@ def test_a_training_goes_on_for_longer(recipes, main):
     assert f"train: goes on, {changed}" in output and f"average: again, {changed}" in output
     assert max(read_curves(seed_folder(recipes, "longer")).updates) > before
     assert results(recipes, "longer")["settings"]["train"]["max-epoch"] == epochs + 2
+
+    before = {path: path.read_bytes() for path in seed_folder(recipes, "longer").rglob("*.*")}
+    for option, words in {
+        f"max-epoch={epochs}": f"epoch {epochs + 2} already, beyond max-epoch {epochs}",
+        "patience=3": "was trained with patience unlimited",
+    }.items():
+        code, output = main(recipes / "transformer_lite.yml", *options, "--set", option)
+        assert code == 1 and words in output.strip().splitlines()[-1]
+    after = {path: path.read_bytes() for path in seed_folder(recipes, "longer").rglob("*.*")}
+    assert after == before
+
+
+def test_a_training_stopped_in_the_middle_of_an_epoch_may_end_with_that_epoch(recipes, tmp_path):
+    folder = seed_folder(recipes, "transformer_lite") / "checkpoints"
+    epochs = results(recipes, "transformer_lite")["settings"]["train"]["max-epoch"]
+    assert epochs_begun(folder) == epochs
+    state = read_checkpoint(str(folder / "checkpoint_last.pt"))
+    state["extra_state"]["train_iterator"]["iterations_in_epoch"] = 1
+    save_checkpoint_file(state, str(tmp_path / "checkpoint_last.pt"))
+    assert epochs_begun(tmp_path) == epochs + 1
+    assert epochs_begun(tmp_path / "nothing") == 0
+    check_when_to_stop(tmp_path, {}, {"max-epoch": epochs + 1})
+    check_when_to_stop(tmp_path, {"patience": 5}, {"max-epoch": 0, "patience": 6})
+    check_when_to_stop(tmp_path, {"patience": 5}, {"patience": -1})
 
 
 def test_other_search_settings_are_used_with_the_training_that_is_there(recipes, main):
