@@ -28,7 +28,7 @@ from recipes import commands
 from recipes.options import check_options, load_plugin, model_options
 from recipes.recipe import SECTIONS, Recipe, load_recipe
 from recipes.resuming import WHEN_TO_STOP, check_when_to_stop, repair_last_checkpoint
-from recipes.runs import Run
+from recipes.runs import Run, find_run
 from recipes.scoring import read_lines
 from recipes.steps import Step, execute
 from recipes.tables import mean_and_deviation, table
@@ -108,16 +108,11 @@ def make_parser() -> argparse.ArgumentParser:
 
 def run_recipe(recipe: Recipe, args: argparse.Namespace) -> None:
     """All steps of a recipe for all seeds, then a table of the scores."""
-    work_dir = args.work_dir.absolute()
-    data = work_dir / "data" / recipe.corpus_name
-    runs = work_dir / "runs" / recipe.corpus_name / (args.name or recipe.name)
     threads = {"OMP_NUM_THREADS": str(args.threads)} if args.threads else {}
-    prepare = commands.prepare_command(recipe, data, args.raw, args.workers)
     corpus = corpus_config.load(recipe.corpus)
-    all_runs = [
-        Run(data, runs / f"seed{seed}", seed, corpus.languages, corpus.test_sets)
-        for seed in args.seeds
-    ]
+    all_runs = [find_run(recipe, corpus, args.work_dir, args.name, seed) for seed in args.seeds]
+    data = all_runs[0].data
+    prepare = commands.prepare_command(recipe, data, args.raw, args.workers)
     if args.dry_run:
         print_commands(recipe, prepare, all_runs, args.steps, threads)
         return

@@ -52,6 +52,17 @@ def generate_command(recipe: Recipe, run: Run, subset: str, results_path: Path) 
     ]
 
 
+def interactive_command(recipe: Recipe, run: Run, buffer_size: int) -> list[str]:
+    """fairseq-interactive on standard input, with the same search."""
+    return [
+        *(sys.executable, "-m", "fairseq_cli.interactive", str(run.data / "bin")),
+        *("--user-dir", str(USER_DIR), "--path", str(run.model(recipe))),
+        *("--source-lang", run.languages[0], "--target-lang", run.languages[1]),
+        *("--buffer-size", str(buffer_size), "--input", "-"),
+        *as_arguments(recipe.options("generate")),
+    ]
+
+
 def evaluate_command(recipe: Recipe, run: Run, test_set: str) -> list[str]:
     """Every score of one test set."""
     source, target = run.languages

@@ -15,6 +15,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+from corpus.config import Corpus
+
 from .recipe import Recipe
 
 
@@ -64,3 +66,19 @@ class Run:
     def subsets(self) -> dict[str, str]:
         """fairseq's name of each test subset (test, test1, test2, ...) -> the test set's name."""
         return {f"test{i or ''}": name for i, name in enumerate(self.test_sets)}
+
+
+def find_run(recipe: Recipe, corpus: Corpus, work_dir: Path, name: str | None, seed: int) -> Run:
+    """The run of a recipe on its corpus, whether or not it has begun.
+
+    Args:
+        recipe: the recipe
+        corpus: the corpus that it names
+        work_dir: the folder of data/ and runs/
+        name: the name of the runs' folder; the recipe's own where it is None
+        seed: the run's seed
+    """
+    work_dir = work_dir.absolute()
+    folder = work_dir / "runs" / recipe.corpus_name / (name or recipe.name) / f"seed{seed}"
+    data = work_dir / "data" / recipe.corpus_name
+    return Run(data, folder, seed, corpus.languages, corpus.test_sets)

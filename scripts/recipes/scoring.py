@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -83,8 +84,13 @@ def read_scored(path: Path) -> Translation:
 
 def detokenize(tokens: list[str], lang: str) -> list[str]:
     """Undo Moses tokenization."""
-    detokenizer = MosesDetokenizer(lang=lang)
-    return [detokenizer.detokenize(line.split()) for line in tokens]
+    join = detokenizer(lang)
+    return [join(line.split()) for line in tokens]
+
+
+def detokenizer(lang: str) -> Callable[[list[str]], str]:
+    """What makes a line of tokens, in a language."""
+    return MosesDetokenizer(lang=lang).detokenize
 
 
 def split_compounds(tokens: list[str]) -> list[str]:
