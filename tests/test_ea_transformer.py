@@ -1,9 +1,11 @@
 """The model: against an oracle of the whole network, and what holds for every model."""
 
+import contextlib
 import logging
 
 import pytest
 import torch
+from fairseq.modules import FairseqDropout
 from fairseq.sequence_generator import SequenceGenerator
 from reference import REGIONS, Transformer
 from small_models import (
@@ -20,6 +22,7 @@ from small_models import (
 )
 
 from ea_fairseq.errors import UserError
+from ea_fairseq.native.library import torch_alone
 
 ALL = ",".join(REGIONS)
 # Settings that between them use each part of the code; every property below is held to all.
@@ -342,6 +345,71 @@ def test_half_precision_follows_float32(dtype, tolerance):
         torch.testing.assert_close(scores.float(), wanted, atol=tolerance, rtol=0)
 
 
+@every_setting
+def test_automatic_mixed_precision_trains_and_decodes(options):
+    """As with --amp: parameters in float32, products in bfloat16, maps in float32 again."""
+    torch.manual_seed(1)
+    model = build("ea_transformer_lite", **options).eval()
+    sources, prefixes = lengths_case(seed=12)
+    expected = score(model, sources, prefixes)
+    with torch.autocast("cpu", torch.bfloat16):
+        found = score(model, sources, prefixes)
+        with torch.no_grad():
+            for step, full in beam_search(model, *beam_case()):
+                torch.testing.assert_close(step, full, atol=0.3, rtol=0)
+        scores, _ = model(padded(sources, left=True), None, padded(prefixes))
+        scores.float().log_softmax(-1)[..., EOS].sum().backward()
+    for scores, wanted in zip(found, expected, strict=True):
+        torch.testing.assert_close(scores.float(), wanted, atol=0.3, rtol=0)
+    for name, parameter in model.named_parameters():
+        assert parameter.grad is not None and parameter.grad.isfinite().all(), name
+
+
+@pytest.mark.parametrize("kernel_size", [3, 5, 9])
+@pytest.mark.parametrize("compiled", [True, False])
+def test_targets_too_short_for_the_move_leave_gradients_of_zero(kernel_size, compiled):
+    """Not none at all: torch's DDP would wait for them for ever."""
+    model = build("ea_transformer_lite", ea_kernel_size=kernel_size).train()
+    for length in range(1, kernel_size // 2 + 1):
+        model.zero_grad()
+        with contextlib.nullcontext() if compiled else torch_alone():
+            sources, prefixes = sentences([4, 2], 1, last=EOS), sentences([length] * 2, 2)
+            scores, _ = model(padded(sources, left=True), None, padded(prefixes))
+            scores.sum().backward()
+        for name, parameter in model.named_parameters():
+            assert parameter.grad is not None, name
+            if "decoder" in name and ".transform." in name:
+                assert parameter.grad.eq(0).all(), name
+
+
+def test_dropout_retained_while_decoding_reaches_every_attention():
+    """As fairseq-generate --retain-dropout asks for, by the names of fairseq's own classes."""
+
+    def names(model):
+        dropouts = (m for m in model.modules() if isinstance(m, FairseqDropout))
+        return [dropout.module_name for dropout in dropouts]
+
+    assert names(build("ea_transformer_lite")) == names(build("transformer_lite"))
+    model = build_strong(attention_dropout=0.5, dropout=0.0, activation_dropout=0.0)
+    encoder_out = model.encoder(padded(sentences([5, 3], 1, last=EOS), left=True))
+    prefix = padded(sentences([1, 1], 2))
+
+    def step():
+        torch.manual_seed(len(seen))
+        seen.append(model.decoder(prefix, encoder_out=encoder_out, incremental_state={})[0])
+        return seen[-1]
+
+    seen = []
+    assert torch.equal(step(), step())
+    for attention in ("self_attn", "encoder_attn"):
+        for module in model.decoder.modules():
+            if isinstance(module, FairseqDropout):
+                module.apply_during_inference = False
+        for layer in model.decoder.layers:
+            getattr(layer, attention).dropout_module.apply_during_inference = True
+        assert not torch.equal(step(), step()), attention
+
+
 def test_attention_of_the_chosen_layer_and_heads_is_returned():
     model = build_strong()
     sources, prefixes = lengths_case(seed=13)
@@ -376,6 +444,15 @@ def test_a_plain_transformers_checkpoint_continues_with_fresh_convolutions(caplo
     assert all(torch.equal(loaded[name], value) for name, value in plain.state_dict().items())
 
 
+def test_nothing_is_said_to_start_fresh_where_nothing_does(caplog):
+    """fairseq's --store-ema loads its weights after each update, without the marker."""
+    model = build("ea_transformer_lite", ea_convolution="none")
+    weights = {name: value for name, value in model.state_dict().items() if "version" not in name}
+    with caplog.at_level(logging.INFO):
+        model.load_state_dict(weights, strict=True)
+    assert not caplog.text
+
+
 def test_an_ea_checkpoint_never_gets_fresh_convolutions(caplog):
     without = build("ea_transformer_lite", ea_convolution="none")
     model = build("ea_transformer_lite")
@@ -405,6 +482,7 @@ def test_an_ea_checkpoint_never_gets_fresh_convolutions(caplog):
         ({"ea_variant": "other"}, "--ea-variant must be one of evolving, residual, not 'other'"),
         ({"cross_self_attention": True}, "--cross-self-attention cannot be combined"),
         ({"base_layers": 1}, "--base-layers cannot be combined"),
+        ({"quant_noise_scalar": 0.5}, "--quant-noise-scalar cannot be combined"),
         ({"encoder_xformers_att_config": "{}"}, "--encoder-xformers-att-config cannot"),
         ({"encoder_attention_heads": 3}, "--encoder-attention-heads must divide .* 16, not 3"),
         ({"decoder_attention_heads": 5}, "--decoder-attention-heads must divide"),

@@ -3,12 +3,13 @@
 fairseq dies of either signal on the spot and loses what it did since the last checkpoint.
 
 Replaced in fairseq:
-- ``Trainer.get_train_iterator``: remembers the iterator, which a checkpoint contains, and from then
-  on listens for the two signals. A program that handles them itself is left alone.
-- ``Trainer.train_step``: after the update during which a signal came, saves ``checkpoint_last.pt``
-  without validating and ends with the signal's exit status (130 or 143). All processes of a job
-  stop after the same update. Also ends in one line where fairseq raises FloatingPointError, before
-  the weights are touched, because a gradient is NaN or infinite.
+- ``Trainer.get_train_iterator``: from its first call on listens for the two signals. A program that
+  handles them itself is left alone.
+- ``fairseq_cli.train.validate_and_save``, which follows every update: after the update during which
+  a signal came, and the validation if one is due, saves ``checkpoint_last.pt`` and ends with the
+  signal's exit status (130 or 143). All processes of a job stop after the same update.
+- ``Trainer.train_step``: ends in one line where fairseq raises FloatingPointError, before the
+  weights are touched, because a gradient is NaN or infinite.
 - ``checkpoint_utils.save_checkpoint``: ends in one line, and saves nothing, when the score of the
   validation is NaN or infinite. NaN would also stay the best score for ever, as no other is lower.
 - ``iterators.BackgroundConsumer.run``: the processes that load data are started from this thread
@@ -37,6 +38,7 @@ from fairseq.distributed import utils as distributed_utils
 from fairseq.trainer import Trainer
 
 from ..errors import UserError
+from .training_program import training_programs
 
 logger = logging.getLogger(__name__)
 
@@ -70,12 +72,18 @@ def _signal_anywhere(trainer: Trainer) -> int:
     return int(number)
 
 
-def _remember_iterator(original: Callable[..., Any]) -> Callable[..., Any]:
+def _listen_from_now_on(original: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(original)
     def get_train_iterator(self: Trainer, *args: Any, **kwargs: Any) -> Any:
-        self._ea_iterator = original(self, *args, **kwargs)
-        _listen()
-        return self._ea_iterator
+        global _received
+        if not hasattr(self, "_ea_listens"):
+            self._ea_listens = True
+            _received = 0  # what an earlier training of this process was sent
+            for program in training_programs():
+                program.validate_and_save = _stop_after_update(program.validate_and_save)
+            if training_programs():
+                _listen()
+        return original(self, *args, **kwargs)
 
     return get_train_iterator
 
@@ -121,31 +129,45 @@ def _stop_after_validation(original: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _stop_after_update(original: Callable[..., Any]) -> Callable[..., Any]:
+    """``validate_and_save`` that stops where a signal came; wrapped once, whatever it is given."""
+    original = getattr(original, "stops", original)
+
+    @functools.wraps(original)
+    def validate_and_save(
+        cfg: Any, trainer: Trainer, task: Any, epoch_itr: Any, subsets: Any, end_of_epoch: bool
+    ) -> Any:
+        valid_losses, should_stop = original(cfg, trainer, task, epoch_itr, subsets, end_of_epoch)
+        number = _signal_anywhere(trainer)
+        # At the end of an epoch fairseq has validated and saved; the next update is the last.
+        if number and not end_of_epoch and not should_stop:
+            logger.info(f"stopping after update {trainer.get_num_updates()}: signal {number}")
+            checkpoint_utils.save_checkpoint(cfg.checkpoint, trainer, epoch_itr, None)
+            raise SystemExit(128 + number)
+        return valid_losses, should_stop
+
+    validate_and_save.stops = original
+    return validate_and_save
+
+
+def _name_divergence(original: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(original)
     def train_step(self: Trainer, *args: Any, **kwargs: Any) -> Any:
         try:
-            output = original(self, *args, **kwargs)
+            return original(self, *args, **kwargs)
         except Exception as error:
             cause = _floating_point_error(error)
             if cause is None or isinstance(error, UserError):
                 raise
             raise _diverged(self, str(cause)) from error
-        number = _signal_anywhere(self)
-        # At the end of an epoch fairseq itself validates and saves; the next update is the last.
-        if number and not self._ea_iterator.end_of_epoch():
-            logger.info(f"stopping after update {self.get_num_updates()}: signal {number}")
-            checkpoint_utils.save_checkpoint(self.cfg.checkpoint, self, self._ea_iterator, None)
-            raise SystemExit(128 + number)
-        return output
 
     return train_step
 
 
 def install() -> None:
     """Make fairseq's training stop this way."""
-    Trainer.get_train_iterator = _remember_iterator(Trainer.get_train_iterator)
+    Trainer.get_train_iterator = _listen_from_now_on(Trainer.get_train_iterator)
     iterators.BackgroundConsumer.run = _shield_from_sigterm(iterators.BackgroundConsumer.run)
-    Trainer.train_step = _stop_after_update(Trainer.train_step)
+    Trainer.train_step = _name_divergence(Trainer.train_step)
     checkpoint_utils.save_checkpoint = _stop_after_validation(checkpoint_utils.save_checkpoint)
     # Functions registered last run first: this one before that of multiprocessing.
     atexit.register(_kill_data_processes)

@@ -16,29 +16,22 @@ from __future__ import annotations
 
 import functools
 import logging
-import sys
 from collections.abc import Callable
-from types import ModuleType
 from typing import Any
 
 from fairseq.trainer import Trainer
+
+from .training_program import training_programs
 
 logger = logging.getLogger(__name__)
 
 _KEY = "early_stopping"
 
 
-def _programs() -> list[ModuleType]:
-    """fairseq's training program, which has another name when started by ``python -m``."""
-    names = ("fairseq_cli.train", "__main__", "__mp_main__")
-    modules = [sys.modules[name] for name in names if name in sys.modules]
-    return [m for m in modules if hasattr(m, "should_stop_early") and hasattr(m, "train")]
-
-
 def _add_state(original: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(original)
     def save_checkpoint(self: Trainer, filename: str, extra_state: dict[str, Any]) -> Any:
-        for program in _programs():
+        for program in training_programs():
             function = program.should_stop_early
             if hasattr(function, "best"):
                 state = {"best": function.best, "num_runs": function.num_runs}
@@ -61,15 +54,19 @@ def _restore_state(original: Callable[..., Any]) -> Callable[..., Any]:
         extra_state = original(
             self, filename, reset_optimizer, reset_lr_scheduler, optimizer_overrides, reset_meters
         )
-        state = None
-        if extra_state is not None and not reset_optimizer and not reset_meters:
-            state = extra_state.get(_KEY)
-            if state is None and extra_state.get("best") is not None:
+        patience = self.cfg.checkpoint.patience
+        state = {}
+        # Without patience fairseq does not count: what an earlier training counted would be stale.
+        if extra_state is not None and patience > 0 and not reset_optimizer and not reset_meters:
+            state = extra_state.get(_KEY) or {}
+            if not state and extra_state.get("best") is not None:
                 state = {"best": extra_state["best"], "num_runs": 0}
-        exhausted = state is not None and 0 < self.cfg.checkpoint.patience <= state["num_runs"]
-        for program in _programs():
-            vars(program.should_stop_early).update(state or {})
-            program.train = _end_if(exhausted, program.train)
+        for program in training_programs():
+            function = vars(program.should_stop_early)
+            for name in ("best", "num_runs"):  # of another training of this process
+                function.pop(name, None)
+            function.update(state)
+            program.train = _end_if(0 < patience <= state.get("num_runs", 0), program.train)
         return extra_state
 
     return load_checkpoint

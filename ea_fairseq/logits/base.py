@@ -83,15 +83,17 @@ class LogitTransform(nn.Module):
         visible: Tensor | None,
         carry: Tensor | None,
         state: State,
+        dropout: float = 0.0,
         need_probs: bool = False,
     ) -> tuple[Tensor, Tensor | None, Tensor | None, State]:
-        """One new target row of :meth:`attend`, without dropout.
+        """One new target row of :meth:`attend`.
 
         Args:
             queries: (batch, heads, 1, head_dim)
             cached: keys and values, this row's own among them
             scaling: factor of their products
             visible, carry, state: as in :meth:`step`
+            dropout: of the probabilities; not 0 where a user wants it while decoding
             need_probs: whether to return the probabilities
 
         Returns:
@@ -100,7 +102,7 @@ class LogitTransform(nn.Module):
         keys, values = cached.heads()
         logits = _products(queries * scaling, keys)
         logits, visible, state = self.step(logits, visible, carry, state)
-        return *self._finish(logits, visible, values, 0.0, need_probs), state
+        return *self._finish(logits, visible, values, dropout, need_probs), state
 
     def _finish(
         self,

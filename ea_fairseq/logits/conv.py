@@ -53,14 +53,16 @@ class MapConvolution(nn.Conv2d):
         """
         p, (down, right) = self.reach, self.move
         if image.size(-2) <= down or image.size(-1) <= right:
-            return torch.zeros_like(image)
+            # The parameters stay in the graph, with gradients of 0: torch's DDP waits for them.
+            nothing = 0 * (self.weight.sum() + self.bias.sum())
+            return torch.zeros_like(image) + nothing.to(image.dtype)
         # Without bottom and right padding, rows and columns that the move would push out of the
         # map are never computed.
         padded = F.pad(image, (p, p - right, p, p - down))
         kernel, bias = self.kernel().to(image.dtype), self.bias.to(image.dtype)
         if padded.device.type == "cpu":
             padded = padded.contiguous(memory_format=torch.channels_last)
-        term = F.conv2d(padded, kernel, bias).relu()
+        term = _conv2d(padded, kernel, bias).relu()
         term = F.pad(term, (right, 0, down, 0))
         if visible is not None:
             term = zero_hidden(term, visible & _moved(visible, down, right))
@@ -92,7 +94,7 @@ class MapConvolution(nn.Conv2d):
             self.kernel().to(row.dtype).flip(2).permute(2, 0, 1, 3).reshape(k * heads, heads, 1, k)
         )
         ahead = 2 * right  # columns that later rows have and this one lacks
-        added = F.conv2d(F.pad(row, (p + right, p - right + ahead)), kernel)
+        added = _conv2d(F.pad(row, (p + right, p - right + ahead)), kernel)
         added = added.view(bsz, k, heads, src_len + ahead)
         if state:
             pending, rows_visible = state["pending"], state["rows_visible"]
@@ -147,6 +149,12 @@ MAP_CONVOLUTIONS: dict[str, type[MapConvolution]] = {
     "decoder": DecoderConvolution,
     "encoder-decoder": EncoderDecoderConvolution,
 }
+
+
+def _conv2d(image: Tensor, kernel: Tensor, bias: Tensor | None = None) -> Tensor:
+    """``F.conv2d`` in the image's own precision, which automatic mixed precision would halve."""
+    with torch.autocast(image.device.type, enabled=False):
+        return F.conv2d(image, kernel, bias)
 
 
 def _moved(visible: Tensor, down: int, right: int) -> Tensor:

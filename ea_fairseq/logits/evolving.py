@@ -100,12 +100,15 @@ class EvolvingLogits(LogitTransform):
         visible: Tensor | None,
         carry: Tensor | None,
         state: State,
+        dropout: float = 0.0,
         need_probs: bool = False,
     ) -> tuple[Tensor, Tensor | None, Tensor | None, State]:
         """See :meth:`LogitTransform.attend_step`; compiled where that is possible."""
-        learning = torch.is_grad_enabled() and queries.requires_grad
-        if self.convolution is None or learning or not is_available(queries):
-            return super().attend_step(queries, cached, scaling, visible, carry, state, need_probs)
+        compiled = self.convolution is not None and dropout == 0 and is_available(queries)
+        if not compiled or torch.is_grad_enabled() and queries.requires_grad:
+            return super().attend_step(
+                queries, cached, scaling, visible, carry, state, dropout, need_probs
+            )
         return fused_step(
             queries,
             cached,

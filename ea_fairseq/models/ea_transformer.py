@@ -15,6 +15,7 @@ from fairseq.models.transformer import (
     TransformerModel,
     base_architecture,
 )
+from fairseq.modules import FairseqDropout
 from fairseq.modules.checkpoint_activations import checkpoint_wrapper
 from torch import Tensor, nn
 
@@ -272,7 +273,7 @@ class EATransformerModel(TransformerModel):
             return
         fresh = [key for key in own if ".transform." in key]
         state_dict[marker] = own[marker]
-        if any(key in state_dict for key in fresh):
+        if not fresh or any(key in state_dict for key in fresh):
             return
         state_dict.update({key: own[key] for key in fresh})
         logger.info(
@@ -285,6 +286,19 @@ class EATransformerModel(TransformerModel):
         super().__init__(args, encoder, decoder)
         # Tells an EA checkpoint without convolutions from a plain Transformer's.
         self.register_buffer("ea_version", torch.tensor([1.0]))
+        # --retain-dropout-modules goes by the names of fairseq's classes.
+        for module in self.modules():
+            if isinstance(module, FairseqDropout):
+                module.module_name = _FAIRSEQ_NAMES.get(module.module_name, module.module_name)
+
+
+_FAIRSEQ_NAMES = {
+    "EATransformerEncoder": "TransformerEncoder",
+    "EATransformerDecoder": "TransformerDecoder",
+    "EATransformerEncoderLayer": "TransformerEncoderLayerBase",
+    "EATransformerDecoderLayer": "TransformerDecoderLayerBase",
+    "TransformedAttention": "MultiheadAttention",
+}
 
 
 def _wrap(layer: nn.Module, cfg: Any) -> nn.Module:
@@ -320,6 +334,7 @@ def _refuse_unsupported(args: Namespace) -> None:
         "encoder_xformers_att_config": "xFormers' attentions have no logits to convolve",
         "decoder_xformers_att_config": "xFormers' attentions have no logits to convolve",
         "base_layers": "BASE layers do not pass attention logits on",
+        "quant_noise_scalar": "fairseq's scalar quantization does not know the convolutions",
     }
     for name, reason in unsupported.items():
         if getattr(args, name, None):

@@ -96,8 +96,9 @@ class TransformedAttention(MultiheadAttention):
     ) -> tuple[Tensor, Tensor | None, Tensor | None]:
         cached = self._cached_heads(queries.size(0), key, incremental_state)
         state = self.get_incremental_state(incremental_state, "logit_state") or {}
+        dropout = rate_in_use(self.dropout_module)
         output, carry, probs, state = self.transform.attend_step(
-            queries, cached, self.scaling, visible, carry, state, need_weights
+            queries, cached, self.scaling, visible, carry, state, dropout, need_weights
         )
         self.set_incremental_state(incremental_state, "logit_state", state)
         return output, carry, probs
