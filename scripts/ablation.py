@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""The papers' table of ablations on a corpus: run what is missing, print what is there.
+"""The paper's table of ablations on a corpus: run what is missing, print what is there.
 
 python scripts/ablation.py examples/translation/multi30k.de-en --print
 python scripts/ablation.py examples/translation/multi30k.de-en --seeds 1 2 3
@@ -15,6 +15,7 @@ from typing import Any
 import run_recipe
 from recipes.commands import REPOSITORY
 from recipes.recipe import load_recipe
+from recipes.steps import differences
 from recipes.tables import mean_and_deviation, table
 from shared.files import read_json, write_json, write_lines
 
@@ -65,13 +66,20 @@ def make_parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--score",
         default="tokenized BLEU",
-        help="label of the score, or its beginning (default: %(default)s, as the papers have it)",
+        help="label of the score, or its beginning (default: %(default)s, as the paper has it)",
     )
     parser.add_argument("--markdown", type=Path, help="write the table here as well")
     parser.add_argument("--json", type=Path, help="write the scores here")
     parser.add_argument("--work-dir", type=Path, default=REPOSITORY / "work", help="data and runs")
     parser.add_argument("--raw", type=Path, help="local folder with the corpus as downloaded")
     parser.add_argument("--seeds", type=int, nargs="+", default=[1], help="one run for each")
+    parser.add_argument(
+        "--set",
+        action="append",
+        default=[],
+        metavar="OPTION=VALUE",
+        help="override an option in all recipes, as run_recipe.py does; may be repeated",
+    )
     parser.add_argument("--threads", type=int, help="threads of each command")
     return parser
 
@@ -81,17 +89,23 @@ def run_all(args: argparse.Namespace) -> int:
     options = ["--work-dir", str(args.work_dir), "--seeds", *map(str, args.seeds)]
     options += ["--raw", str(args.raw)] if args.raw else []
     options += ["--threads", str(args.threads)] if args.threads else []
+    options += [f"--set={override}" for override in args.set]
     return run_recipe.main([*(str(args.corpus / f"{recipe}.yml") for recipe in ROWS), *options])
 
 
 def read_row(name: str, args: argparse.Namespace) -> dict[str, Any]:
     """Scores of a recipe: test set -> one score for each seed that is done."""
-    recipe = load_recipe(args.corpus / f"{name}.yml")
+    recipe = load_recipe(args.corpus / f"{name}.yml", args.set)
     folder = args.work_dir / "runs" / recipe.corpus_name / name
     done = [folder / f"seed{seed}" / "results.json" for seed in args.seeds]
     results = [read_json(path) for path in done if path.exists()]
     scores: dict[str, list[float]] = {}
+    notes = []
     for result in results:
+        changes = differences(recipe.sections, result["settings"])
+        listed = "; ".join(f"{option}: {change}" for option, change in changes.items())
+        if changes:
+            notes.append(f"{name}, seed {result['seed']}: run with other settings: {listed}")
         for test_set, scored in result["scores"].items():
             found = [s for s in scored["scores"] if s["label"].startswith(args.score)]
             if not found:
@@ -104,11 +118,12 @@ def read_row(name: str, args: argparse.Namespace) -> dict[str, Any]:
         "parameters": results[0]["parameters"] if results else None,
         "seeds": [result["seed"] for result in results],
         "scores": scores,
+        "notes": notes,
     }
 
 
 def as_table(rows: list[dict[str, Any]]) -> str:
-    """The rows as Markdown; with several seeds mean and standard deviation."""
+    """The rows as Markdown; with several seeds mean and standard deviation; then the notes."""
     test_sets = list(dict.fromkeys(name for row in rows for name in row["scores"]))
     lines = []
     for row in rows:
@@ -118,7 +133,8 @@ def as_table(rows: list[dict[str, Any]]) -> str:
         ]
         parameters = f"{row['parameters']:,}" if row["parameters"] else ""
         lines.append([row["name"], parameters, str(len(row["seeds"])), *cells])
-    return table(["model", "parameters", "seeds", *(test_sets or ["test"])], lines)
+    rendered = table(["model", "parameters", "seeds", *(test_sets or ["test"])], lines)
+    return "\n\n".join([rendered, *(note for row in rows for note in row["notes"])])
 
 
 if __name__ == "__main__":

@@ -23,13 +23,12 @@ from recipes.scoring import (
     Measure,
     check_lengths,
     measures,
-    read_lines,
     read_scored,
     text_measures,
 )
 from recipes.tables import mean_and_deviation, table
 from sacrebleu.significance import PairedTest
-from shared.files import write_json
+from shared.files import read_lines, write_json
 
 #: Test set -> measures of it, for one run.
 TestSets = dict[str, list[Measure]]
@@ -42,13 +41,13 @@ def main(argv: list[str] | None = None) -> int:
     try:
         first, second = (read_system(path, args) for path in (args.first, args.second))
         rows = compare(first, second, args.samples)
-    except ValueError as error:
+        if args.json:
+            write_json(args.json, {"A": str(args.first), "B": str(args.second), "rows": rows})
+    except (ValueError, OSError) as error:
         print(f"compare.py: error: {error}", file=sys.stderr)
         return 1
     print(f"A: {args.first} ({runs_of(first)})\nB: {args.second} ({runs_of(second)})\n")
     print(table(["test set", "score", "A", "B", "B - A", "p"], [as_text(row) for row in rows]))
-    if args.json:
-        write_json(args.json, {"A": str(args.first), "B": str(args.second), "rows": rows})
     return 0
 
 
@@ -80,6 +79,8 @@ def read_system(path: Path, args: argparse.Namespace) -> list[TestSets]:
     runs = []
     for folder in folders:
         scored = sorted((folder / "scores").glob("*.json"))
+        if (folder / "steps").exists() and not (folder / "results.json").exists():
+            raise ValueError(f"{folder}: this run is not finished: give its command again")
         if not scored:
             raise ValueError(f"{folder}: neither a file nor a run with scores in it")
         runs.append({score.stem: measures(read_scored(score)) for score in scored})

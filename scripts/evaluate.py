@@ -22,9 +22,8 @@ from recipes.scoring import (
     check_lengths,
     comet_score,
     measures,
-    read_lines,
 )
-from shared.files import write_json, write_lines
+from shared.files import read_lines, write_json, write_lines
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -32,7 +31,7 @@ def main(argv: list[str] | None = None) -> int:
     args = make_parser().parse_args(argv)
     try:
         evaluate(args)
-    except ValueError as error:
+    except (ValueError, OSError) as error:
         print(f"evaluate.py: error: {error}", file=sys.stderr)
         return 1
     return 0

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Parameters and FLOPs of architectures, in the convention of the papers' Table 5.
+"""Parameters and FLOPs of architectures, in the convention of the paper's Table 5.
 
     python scripts/model_cost.py --arch transformer_lite ea_transformer_lite
     python scripts/model_cost.py --arch ea_transformer_base --set ea-kernel-size=5

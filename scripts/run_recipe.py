@@ -25,14 +25,13 @@ from typing import Any
 from corpus import config as corpus_config
 from model_cost import cost
 from recipes import commands
-from recipes.options import check_options, load_plugin, model_options
+from recipes.options import check_options, check_subwords, load_plugin, model_options
 from recipes.recipe import SECTIONS, Recipe, load_recipe
 from recipes.resuming import WHEN_TO_STOP, check_when_to_stop, repair_last_checkpoint
 from recipes.runs import Run, find_run
-from recipes.scoring import read_lines
 from recipes.steps import Step, execute
 from recipes.tables import mean_and_deviation, table
-from shared.files import locked, read_json, write_json
+from shared.files import locked, read_json, read_lines, write_json
 
 STEPS = ("prepare", *SECTIONS)
 
@@ -53,9 +52,12 @@ def main(argv: list[str] | None = None) -> int:
         recipes = [load_recipe(path, args.set) for path in args.recipe]
         if args.name and len(recipes) > 1:
             raise ValueError(f"--name {args.name}: choose one recipe, or no name")
+        if args.fresh and "train" not in args.steps:
+            raise ValueError("--fresh throws the training away: give it with the step train")
         load_plugin(commands.USER_DIR)
         for recipe in recipes:
             check_options(recipe, commands.USER_DIR)
+            check_subwords(recipe, corpus_config.load(recipe.corpus))
         for recipe in recipes:
             run_recipe(recipe, args)
     except ValueError as error:
@@ -119,10 +121,12 @@ def run_recipe(recipe: Recipe, args: argparse.Namespace) -> None:
     if "prepare" in args.steps:
         # prepare.py locks the folder itself, and knows what of it is done.
         execute(prepare, data.with_name(f"{recipe.corpus_name}.log"), threads)
+    finished = True
     for run in all_runs:
         with locked(run.folder) as lock:
-            RecipeRun(recipe, run, threads, lock).do(args.steps, args.fresh)
-    print_results(all_runs)
+            finished &= RecipeRun(recipe, run, threads, lock).do(args.steps, args.fresh)
+    if finished:
+        print_results(all_runs)
     if args.examples:
         print_examples(all_runs[0], args.examples)
 
@@ -164,8 +168,12 @@ class RecipeRun:
                 settings = settings | {name: recipe.sections[name]}
             self.steps[name] = Step(name, run.folder, settings)
 
-    def do(self, names: list[str], fresh: bool) -> None:
-        """Do the named steps as far as they are not done, then write results.json."""
+    def do(self, names: list[str], fresh: bool) -> bool:
+        """Do the named steps as far as they are not done, then write results.json.
+
+        Returns:
+            whether the run is complete with these settings
+        """
         print(f"\n== {self.run.folder}", flush=True)
         if fresh:
             self._clear()
@@ -185,9 +193,11 @@ class RecipeRun:
                     )
                 self._do_step(step, work[name])
             before = step
-        if self.steps["evaluate"].is_done() and not self.run.results.exists():
+        finished = self.steps["evaluate"].is_done()
+        if finished and not self.run.results.exists():
             write_json(self.run.results, self._results())
             print(f"results: {self.run.results}", flush=True)
+        return finished
 
     def _do_step(self, step: Step, work: Any) -> None:
         if step.is_done():
@@ -237,14 +247,15 @@ class RecipeRun:
             raise ValueError(f"{self.run.model(self.recipe)}: training wrote no best checkpoint")
 
     def _generate(self) -> None:
+        partial = self.run.folder / "generate" / "partial"
+        shutil.rmtree(partial, ignore_errors=True)  # of an earlier attempt
         for subset, test_set in self.run.subsets.items():
             output = self.run.generated(test_set)
-            partial = output.parent / "partial"
             self._execute(
                 commands.generate_command(self.recipe, self.run, subset, partial), "generate"
             )
             os.replace(partial / f"generate-{subset}.txt", output)
-            partial.rmdir()
+        partial.rmdir()
 
     def _evaluate(self) -> None:
         for test_set in self.run.subsets.values():
@@ -300,8 +311,6 @@ def count_parameters(log: Path) -> int | None:
 
 def print_results(runs: list[Run]) -> None:
     """A table of all scores; mean and standard deviation over the seeds."""
-    if not all(run.results.exists() for run in runs):
-        return
     scores = [read_json(run.results)["scores"] for run in runs]
     labels = [score["label"] for score in next(iter(scores[0].values()))["scores"]]
     rows = []

@@ -1,21 +1,28 @@
-"""The table of ablations: every row of the papers', with what is there and what is missing."""
+"""The table of ablations: every row of the paper's, with what is there and what is missing."""
 
 import json
 import statistics
 
 import ablation
+from recipes.recipe import load_recipe
 from tiny_translation import REPOSITORY
 
 CORPUS = REPOSITORY / "examples" / "translation" / "multi30k.de-en"
 
 
-def write_results(work, recipe, seed, bleu):
+def write_results(work, recipe, seed, bleu, *overrides):
     """What run_recipe.py leaves of a finished run, as far as the table reads it."""
+    sections = load_recipe(CORPUS / f"{recipe}.yml", list(overrides)).sections
     folder = work / "runs" / CORPUS.name / recipe / f"seed{seed}"
     folder.mkdir(parents=True)
     labels = ("tokenized BLEU, lower-cased", "sacreBLEU, lower-cased")
     scores = [{"label": label, "score": bleu + i} for i, label in enumerate(labels)]
-    content = {"seed": seed, "parameters": 1234567, "scores": {"flickr": {"scores": scores}}}
+    content = {
+        "seed": seed,
+        "settings": sections,
+        "parameters": 1234567,
+        "scores": {"flickr": {"scores": scores}},
+    }
     (folder / "results.json").write_text(json.dumps(content))
 
 
@@ -47,6 +54,19 @@ def test_seeds_give_mean_and_deviation_of_the_score_asked_for(tmp_path, capsys):
     deviation = statistics.stdev([31.0, 32.0, 36.0])
     row = cells(capsys.readouterr().out, "- with 5x5 convolution")
     assert row[2:] == ["3", f"33.00 ± {deviation:.2f}"]
+
+
+def test_rows_run_with_other_settings_are_marked(tmp_path, capsys):
+    write_results(tmp_path, "kernel_5", 1, 30.0)
+    write_results(tmp_path, "kernel_1", 1, 30.0, "max-epoch=2", "generate.beam=1")
+    options = [str(CORPUS), "--print", "--work-dir", str(tmp_path)]
+    assert ablation.main(options) == 0
+    notes = [line for line in capsys.readouterr().out.splitlines() if "settings" in line]
+    assert len(notes) == 1 and notes[0].startswith("kernel_1, seed 1: run with other settings: ")
+    assert "generate.beam: 5 -> 1" in notes[0] and "train.max-epoch: " in notes[0]
+    assert ablation.main([*options, "--set", "max-epoch=2", "--set", "generate.beam=1"]) == 0
+    notes = [line for line in capsys.readouterr().out.splitlines() if "settings" in line]
+    assert len(notes) == 1 and notes[0].startswith("kernel_5, seed 1: ")
 
 
 def test_unknown_scores_and_folders_without_recipes_are_refused(tmp_path, capsys):

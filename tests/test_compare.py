@@ -116,3 +116,20 @@ def test_what_cannot_be_compared_is_named(systems, references, capsys):
     )
     assert compare.main([str(systems / "A"), str(systems / "B" / "seed1")]) == 1
     assert "no test set in common" in capsys.readouterr().err
+
+
+def test_a_run_that_is_being_redone_is_refused(systems, capsys):
+    """Some of its translations may be those of another model."""
+    folder = systems / "B" / "seed2"
+    (folder / "steps").mkdir()
+    assert compare.main([str(systems / "A"), str(systems / "B")]) == 1
+    assert f"{folder}: this run is not finished" in capsys.readouterr().err
+    (folder / "results.json").write_text("{}")
+    assert compare.main([str(systems / "A"), str(systems / "B"), "--samples", "20"]) == 0
+
+
+def test_missing_translations_are_named_in_one_line(systems, capsys):
+    (systems / "B" / "seed1" / "hyp").unlink()
+    assert compare.main([str(systems / "A"), str(systems / "B")]) == 1
+    error = capsys.readouterr().err
+    assert error.count("\n") == 1 and "hyp: no such file" in error

@@ -58,6 +58,20 @@ def test_the_memory_of_known_words_is_bounded(tmp_path, text, monkeypatch):
     assert len(subwords._load("bpe", codes, codes.stat().st_mtime_ns).args[0].cache) < 20
 
 
+def test_the_memory_of_words_to_learn_from_is_bounded(tmp_path, text, monkeypatch, capsys):
+    """The rarest are forgotten, which changes nothing where common words decide all merges."""
+    common = tmp_path / "common"
+    common.write_text("lower lowest newer newest wider widest\n" * 50)
+    rare = tmp_path / "rare"
+    rare.write_text("".join(f"x{number}y\n" for number in range(300)))
+    subwords.learn("bpe", [common], 10, 1, 1, tmp_path / "codes")
+    assert capsys.readouterr().err.count("forgotten") == 0
+    monkeypatch.setattr(subwords, "MOST_WORDS", 100)
+    subwords.learn("bpe", [common, rare], 10, 1, 1, tmp_path / "bounded")
+    assert (tmp_path / "bounded").read_bytes() == (tmp_path / "codes").read_bytes()
+    assert "those seen up to 1 times are forgotten, 6 stay" in capsys.readouterr().err
+
+
 def test_new_codes_in_the_same_place_are_noticed(tmp_path, text):
     codes = tmp_path / "codes"
     line = [text[0].read_text(encoding="utf-8").split("\n")[0]]

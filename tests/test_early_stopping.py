@@ -8,6 +8,7 @@ import sys
 import pytest
 from fairseq_commands import Command, corpus, run, training
 
+from ea_fairseq.compat import clean_stop
 from ea_fairseq.compat.atomic_saving import save_checkpoint_file
 from ea_fairseq.compat.safe_loading import read_checkpoint
 
@@ -59,6 +60,52 @@ def test_a_training_that_stopped_early_stays_so_until_it_gets_more_patience(tmp_
     assert epochs(tmp_path) == 4
     train(tmp_path, "--max-epoch", "6")  # no patience at all is endless patience
     assert epochs(tmp_path) == 6
+
+
+def test_patience_begins_anew_after_a_training_without_any(tmp_path):
+    train(tmp_path, "--patience", "1")
+    train(tmp_path, "--max-epoch", "3")
+    output = train(tmp_path, "--patience", "3")
+    assert "stopped early before" not in output
+    assert epochs(tmp_path) == 3 + 3  # the first epoch stays the best
+
+
+def test_validations_in_the_middle_of_an_epoch_count_though_a_signal_comes(tmp_path):
+    arguments = training(corpus(), tmp_path, *WORSE, "--patience", "30")
+    arguments += ["--validate-interval-updates", "1"]
+    command = Command("train", arguments)
+    command.wait_for("num_updates=15")
+    os.kill(command.pid, signal.SIGTERM)
+    assert command.wait().status == 143
+    done = run("train", *arguments)
+    assert done.status == 0 and STOPPED in done.output()
+    state = read_checkpoint(str(tmp_path / "checkpoint_last.pt"))
+    assert state["optimizer_history"][-1]["num_updates"] == 31
+
+
+def test_nothing_is_left_to_the_next_training_of_a_process(tmp_path):
+    """As in a notebook: the program's own counters and the signal that ended a training."""
+
+    def both(folder):
+        def first():
+            arguments = training(corpus(), folder / "first", *WORSE, "--patience", "1")
+            sys.argv[1:] = [str(argument) for argument in arguments]
+            __import__("fairseq_cli.train", fromlist=["main"]).cli_main()
+            clean_stop._received = signal.SIGTERM  # came after the last update
+
+        return first
+
+    arguments = training(corpus(), tmp_path / "second", *WORSE, "--patience", "1")
+    first = both(tmp_path)
+
+    def before():
+        argv = list(sys.argv)
+        first()
+        sys.argv[:] = argv
+
+    done = run("train", *arguments, before=before)
+    assert done.status == 0, done.errors()
+    assert epochs(tmp_path / "first") == epochs(tmp_path / "second") == 2
 
 
 def test_python_m_is_the_same_program_by_another_name(tmp_path):

@@ -167,6 +167,17 @@ def test_missing_files_are_named(files, capsys):
     assert f"{files / 'nowhere'}: no such file" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("option", ["--generated", "--tokenized-references", "--references"])
+def test_files_that_cannot_be_read_are_one_line(files, option, capsys):
+    for path, reason in {"nowhere": "no such file", "folder": "cannot be read"}.items():
+        (files / "folder").mkdir(exist_ok=True)
+        assert run(files, option, str(files / path)) == 1
+        error = capsys.readouterr().err
+        assert error.count("\n") == 1 and f"{files / path}: {reason}" in error
+    assert run(files, "--json", str(files / "folder")) == 1
+    assert capsys.readouterr().err.count("\n") == 1
+
+
 def test_comet_says_how_to_install_it_where_it_is_not(files, capsys):
     if importlib.util.find_spec("comet") is None:
         assert run(files, "--comet", "--sources", str(files / "src")) == 1

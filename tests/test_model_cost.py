@@ -1,4 +1,4 @@
-"""Cost of the architectures against the papers' Table 5 and a count by hand."""
+"""Cost of the architectures against the paper's Table 5 and a count by hand."""
 
 import contextlib
 import io

@@ -40,6 +40,8 @@ def environment():
 
 
 def run(command, folder, more=""):
+    if " | " in command:  # the additions belong to the first of two programs
+        command, more = f"set -o pipefail; {command.replace(' | ', f' {more} | ', 1)}", ""
     done = subprocess.run(
         ["bash", "-c", f"{command} {more}"],
         cwd=folder,
@@ -66,6 +68,9 @@ def test_every_shown_command_is_known_here():
         "pip install",
         "fairseq-",
         "python scripts/average_checkpoints.py",
+        "python scripts/evaluate.py",
+        "python scripts/compare.py",
+        "python scripts/plot_training.py",
         "--user-dir",
         "torchrun",  # in test_same_result.py
     )
@@ -104,20 +109,28 @@ def test_installed_packages_are_the_tested_ones():
 def test_own_corpus_section_from_binarizing_to_translating(tmp_path):
     for name in ("ea_fairseq", "scripts"):
         (tmp_path / name).symlink_to(ROOT / name)
-    (tmp_path / "bpe").mkdir()
+    for folder in ("bpe", "tok", "raw"):
+        (tmp_path / folder).mkdir()
     for split, count in {"train": 40, "valid": 4, "test": 5}.items():
         for language, step in {"de": 3, "en": 5}.items():
             lines = (" ".join(WORDS[i % 7 : i % 7 + step]) for i in range(count))
-            (tmp_path / "bpe" / f"{split}.{language}").write_text("\n".join(lines) + "\n")
+            text = "\n".join(lines) + "\n"
+            for folder in ("bpe", "tok", "raw"):  # words without pieces or punctuation
+                (tmp_path / folder / f"{split}.{language}").write_text(text)
+            (tmp_path / "baseline.en").write_text(text)
     outputs = {}
     for start in (
         *("fairseq-preprocess", "fairseq-train", "python scripts/average"),
         *("fairseq-generate", "fairseq-interactive"),
+        *("python scripts/evaluate", "python scripts/compare", "python scripts/plot"),
     ):
         for command in shown(start):
             outputs[start] = run(command, tmp_path, SMALL.get(start, ""))
     assert "BLEU4 = " in outputs["fairseq-generate"]
     assert len(re.findall(r"^D-\d", outputs["fairseq-interactive"], re.M)) == 5
+    assert "sacreBLEU" in outputs["python scripts/evaluate"]
+    assert "| test.en" in outputs["python scripts/compare"]
+    assert (tmp_path / "curves.png").stat().st_size > 10_000
 
 
 def test_user_dir_expression_names_the_package():

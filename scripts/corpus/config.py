@@ -85,6 +85,11 @@ class Corpus:
         return self.source_lang, self.target_lang
 
     @property
+    def post_process(self) -> str:
+        """fairseq's ``--post-process`` that makes words of this corpus' subwords."""
+        return "subword_nmt" if self.subword == "bpe" else "sentencepiece"
+
+    @property
     def test_sets(self) -> list[str]:
         """The test sets' names, in the order of fairseq's subsets test, test1, test2 ..."""
         names = self.files if self.reader == "plain" else self.sizes

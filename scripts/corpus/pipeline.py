@@ -106,7 +106,7 @@ def _summary(corpus: Corpus, state: dict) -> dict:
         "pairs": steps["bpe"],
         "training_pairs_read": steps["text"]["read"],
         "dictionary": steps["bin"],
-        "post_process": "subword_nmt" if corpus.subword == "bpe" else "sentencepiece",
+        "post_process": corpus.post_process,
         "versions": {name: version(name) for name in LIBRARIES},
     }
 

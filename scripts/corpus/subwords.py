@@ -1,6 +1,7 @@
 """Learning and applying subwords: subword-nmt's BPE, or sentencepiece."""
 
 import io
+import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from functools import lru_cache, partial
@@ -14,6 +15,8 @@ from .parallel import ordered_map
 
 # Words a process remembers the pieces of; subword-nmt would remember every word it ever saw.
 CACHE = 500_000
+# Different words that BPE is learned on at most: each takes about a kilobyte while it learns.
+MOST_WORDS = 4_000_000
 # Sentences that sentencepiece learns from, drawn at random from a larger corpus.
 SENTENCES = 5_000_000
 
@@ -60,6 +63,8 @@ def _learn_bpe(files: list[Path], size: int, seed: int, workers: int, path: Path
     for file in files:
         for counts in ordered_map(_count, read_tokens(file), workers, f"words of {file.name}"):
             words.update(counts)
+            if len(words) > MOST_WORDS:
+                words = _without_rarest(words, MOST_WORDS // 2)
     # Single characters have no pair to merge, and subword-nmt fails if there is no pair at all.
     if not any(len(word) > 1 for word in words):
         raise ValueError(f"{files[0]}: no word in it to learn subwords from")
@@ -67,6 +72,21 @@ def _learn_bpe(files: list[Path], size: int, seed: int, workers: int, path: Path
     learn_bpe((f"{word} {n}" for word, n in words.items()), codes, size, is_dict=True)
     with new_file(path) as temporary, LineWriter(temporary) as file:
         file.write(codes.getvalue().rstrip("\n"))
+
+
+def _without_rarest(words: Counter, most: int) -> Counter:
+    """The words seen more often than some number of times, as many as stay below `most`."""
+    left, seen = len(words), 0
+    for seen, count in sorted(Counter(words.values()).items()):  # noqa: B007
+        left -= count
+        if left <= most:
+            break
+    print(
+        f"{len(words):,} different words, more than memory is meant for: those seen up to "
+        f"{seen} times are forgotten, {left:,} stay",
+        file=sys.stderr,
+    )
+    return Counter({word: times for word, times in words.items() if times > seen})
 
 
 def _learn_sentencepiece(files: list[Path], size: int, seed: int, workers: int, path: Path) -> None:

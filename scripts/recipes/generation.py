@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+from shared.files import read_lines
+
 _LINE = re.compile(r"([SD])-(\d+)\t(.*)")
 
 
@@ -20,17 +22,15 @@ def read_generated(path: Path) -> tuple[list[str], list[str]]:
     """
     sources: dict[int, str] = {}
     hypotheses: dict[int, str] = {}
-    # newline="\n": a carriage return or a Unicode line separator is a part of a sentence.
-    with open(path, encoding="utf-8", newline="\n") as lines:
-        for line in lines:
-            match = _LINE.fullmatch(line.removesuffix("\n"))
-            if match is None:
-                continue
-            kind, number, text = match[1], int(match[2]), match[3]
-            if kind == "S":
-                sources[number] = text
-            else:  # the best of --nbest comes first
-                hypotheses.setdefault(number, text.partition("\t")[2])
+    for line in read_lines(path):
+        match = _LINE.fullmatch(line)
+        if match is None:
+            continue
+        kind, number, text = match[1], int(match[2]), match[3]
+        if kind == "S":
+            sources[number] = text
+        else:  # the best of --nbest comes first
+            hypotheses.setdefault(number, text.partition("\t")[2])
     if not hypotheses:
         raise ValueError(f"{path}: no translation in it (lines that start with 'D-<number>')")
     missing = sorted(set(range(max(hypotheses) + 1)) - hypotheses.keys())

@@ -9,6 +9,8 @@ import re
 from pathlib import Path
 from typing import Any
 
+from corpus.config import Corpus
+
 from .recipe import Recipe
 
 #: Options that decide which further options exist.
@@ -33,8 +35,33 @@ def check_options(recipe: Recipe, user_dir: Path) -> None:
         ValueError: an option that fairseq does not have with this task, architecture, criterion,
             optimizer and scheduler, or a value that fairseq's parser refuses.
     """
+    if "arch" not in recipe.options("train"):
+        raise ValueError(f"{recipe.path}: no 'train: arch': choose a recipe that names a model")
     for section in ("train", "generate"):
         _check_section(recipe, section, user_dir)
+
+
+def check_subwords(recipe: Recipe, corpus: Corpus) -> None:
+    """Check that the recipe makes words of the corpus' subwords before it scores them.
+
+    Raises:
+        ValueError: ``generate: post-process`` (or remove-bpe), or ``train: eval-bleu-remove-bpe``
+            beside ``eval-bleu``, is that of other subwords, or missing.
+    """
+    fitting = [corpus.post_process]
+    fitting += ["@@ ", "@@"] if corpus.subword == "bpe" else []  # other names of the same
+    generate, train = recipe.options("generate"), recipe.options("train")
+    given = {"generate: post-process": generate.get("post-process", generate.get("remove-bpe"))}
+    if train.get("eval-bleu"):
+        given["train: eval-bleu-remove-bpe"] = train.get("eval-bleu-remove-bpe")
+    for name, value in given.items():
+        # A bare --remove-bpe is subword-nmt's.
+        value = "subword_nmt" if value is True else value
+        if value not in fitting:
+            raise ValueError(
+                f"{recipe.path}: '{name}' must be {fitting[0]} for a corpus with subword: "
+                f"{corpus.subword}, not {value}: pieces of words would be scored"
+            )
 
 
 def _check_section(recipe: Recipe, section: str, user_dir: Path) -> None:

@@ -16,6 +16,7 @@ AVERAGE_KEYS = (
     "num-update-checkpoints",
     "num-best-checkpoints",
     "checkpoint-upper-bound",
+    "maximize-best-checkpoint-metric",
 )
 EVALUATE_KEYS = ("lowercase", "compound-split")
 
@@ -42,7 +43,7 @@ class Recipe:
     @property
     def corpus_name(self) -> str:
         """Name of the folder that describes the corpus, such as ``multi30k.de-en``."""
-        return self.corpus.parent.name
+        return self.corpus.resolve().parent.name
 
     @property
     def name(self) -> str:

@@ -11,7 +11,7 @@ from typing import Any
 from sacrebleu.metrics import BLEU, CHRF, TER
 from sacrebleu.metrics.base import Metric
 from sacremoses import MosesDetokenizer
-from shared.files import read_json
+from shared.files import read_json, read_lines
 
 from .generation import read_generated
 
@@ -44,15 +44,6 @@ class Translation:
     def text(self) -> list[str]:
         """The translations as one would print them."""
         return detokenize(self.tokens, self.target_lang)
-
-
-def read_lines(path: Path) -> list[str]:
-    """Lines of a file, of which only newlines separate them."""
-    try:
-        with open(path, encoding="utf-8", newline="\n") as lines:
-            return [line.removesuffix("\n") for line in lines]
-    except FileNotFoundError:
-        raise ValueError(f"{path}: no such file") from None
 
 
 def check_lengths(files: dict[str | Path, list[str]]) -> None:

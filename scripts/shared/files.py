@@ -59,6 +59,24 @@ def write_lines(path: Path, lines: Iterable[str]) -> None:
             file.write(line)
 
 
+def read_lines(path: Path) -> list[str]:
+    """Lines of a file, of which only newlines separate them.
+
+    Raises:
+        ValueError: naming the file, if it cannot be read.
+    """
+    try:
+        # newline="\n": a carriage return or a Unicode line separator is a part of a line.
+        with open(path, encoding="utf-8", newline="\n") as lines:
+            return [line.removesuffix("\n") for line in lines]
+    except FileNotFoundError:
+        raise ValueError(f"{path}: no such file") from None
+    except OSError as error:
+        raise ValueError(f"{path}: cannot be read: {error.strerror}") from None
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{path}: not UTF-8: {error}") from None
+
+
 def write_json(path: Path, content: Any) -> None:
     """Writes indented JSON, whole or not at all."""
     write_lines(path, json.dumps(content, indent=2, ensure_ascii=False).split("\n"))
