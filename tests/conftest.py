@@ -3,6 +3,8 @@
 import pytest
 import torch
 
+torch.set_num_threads(1)  # what fixtures train must equal what the tests train
+
 
 @pytest.fixture(autouse=True)
 def _seed() -> None:
