@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Any
 
 import run_recipe
-from recipes.commands import REPOSITORY
+from recipes.arguments import add_arguments
 from recipes.recipe import load_recipe
-from recipes.steps import differences
+from recipes.steps import differences, listed
 from recipes.tables import mean_and_deviation, table
 from shared.files import read_json, write_json, write_lines
 
@@ -70,16 +70,9 @@ def make_parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--markdown", type=Path, help="write the table here as well")
     parser.add_argument("--json", type=Path, help="write the scores here")
-    parser.add_argument("--work-dir", type=Path, default=REPOSITORY / "work", help="data and runs")
+    add_arguments(parser)
     parser.add_argument("--raw", type=Path, help="local folder with the corpus as downloaded")
     parser.add_argument("--seeds", type=int, nargs="+", default=[1], help="one run for each")
-    parser.add_argument(
-        "--set",
-        action="append",
-        default=[],
-        metavar="OPTION=VALUE",
-        help="override an option in all recipes, as run_recipe.py does; may be repeated",
-    )
     parser.add_argument("--threads", type=int, help="threads of each command")
     return parser
 
@@ -103,9 +96,9 @@ def read_row(name: str, args: argparse.Namespace) -> dict[str, Any]:
     notes = []
     for result in results:
         changes = differences(recipe.sections, result["settings"])
-        listed = "; ".join(f"{option}: {change}" for option, change in changes.items())
         if changes:
-            notes.append(f"{name}, seed {result['seed']}: run with other settings: {listed}")
+            other = f"run with other settings: {listed(changes)}"
+            notes.append(f"{name}, seed {result['seed']}: {other}")
         for test_set, scored in result["scores"].items():
             found = [s for s in scored["scores"] if s["label"].startswith(args.score)]
             if not found:

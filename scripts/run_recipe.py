@@ -25,13 +25,14 @@ from typing import Any
 from corpus import config as corpus_config
 from model_cost import cost
 from recipes import commands
+from recipes.arguments import add_arguments
 from recipes.options import check_options, check_subwords, load_plugin, model_options
 from recipes.recipe import SECTIONS, Recipe, load_recipe
 from recipes.resuming import WHEN_TO_STOP, check_when_to_stop, repair_last_checkpoint
 from recipes.runs import Run, find_run
-from recipes.steps import Step, execute
+from recipes.steps import Step, execute, listed
 from recipes.tables import mean_and_deviation, table
-from shared.files import locked, read_json, read_lines, write_json
+from shared.files import locked, read_json, read_lines, scratch_folder, write_json
 
 STEPS = ("prepare", *SECTIONS)
 
@@ -57,9 +58,11 @@ def main(argv: list[str] | None = None) -> int:
         load_plugin(commands.USER_DIR)
         for recipe in recipes:
             check_options(recipe, commands.USER_DIR)
-            check_subwords(recipe, corpus_config.load(recipe.corpus))
-        for recipe in recipes:
-            run_recipe(recipe, args)
+        corpora = [corpus_config.load(recipe.corpus) for recipe in recipes]
+        for recipe, corpus in zip(recipes, corpora, strict=True):
+            check_subwords(recipe, corpus)
+        for recipe, corpus in zip(recipes, corpora, strict=True):
+            run_recipe(recipe, corpus, args)
     except ValueError as error:
         print(f"run_recipe.py: error: {error}", file=sys.stderr)
         return 1
@@ -75,21 +78,9 @@ def make_parser() -> argparse.ArgumentParser:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("recipe", nargs="+", type=Path, help="recipe file (.yml)")
-    parser.add_argument(
-        "--work-dir",
-        type=Path,
-        default=commands.REPOSITORY / "work",
-        help="folder for data/ and runs/ (default: work/ in the repository)",
-    )
+    add_arguments(parser)
     parser.add_argument("--raw", type=Path, help="local folder with the corpus as downloaded")
     parser.add_argument("--seeds", type=int, nargs="+", default=[1], help="one run for each")
-    parser.add_argument(
-        "--set",
-        action="append",
-        default=[],
-        metavar="OPTION=VALUE",
-        help="override an option of the section train, or SECTION.OPTION=VALUE; may be repeated",
-    )
     parser.add_argument("--name", help="name of the runs' folder (default: the recipe's name)")
     parser.add_argument(
         "--steps", nargs="+", choices=STEPS, default=STEPS, help="do these steps only"
@@ -108,10 +99,9 @@ def make_parser() -> argparse.ArgumentParser:
     return parser
 
 
-def run_recipe(recipe: Recipe, args: argparse.Namespace) -> None:
+def run_recipe(recipe: Recipe, corpus: corpus_config.Corpus, args: argparse.Namespace) -> None:
     """All steps of a recipe for all seeds, then a table of the scores."""
     threads = {"OMP_NUM_THREADS": str(args.threads)} if args.threads else {}
-    corpus = corpus_config.load(recipe.corpus)
     all_runs = [find_run(recipe, corpus, args.work_dir, args.name, seed) for seed in args.seeds]
     data = all_runs[0].data
     prepare = commands.prepare_command(recipe, data, args.raw, args.workers)
@@ -203,27 +193,30 @@ class RecipeRun:
         if step.is_done():
             print(f"{step.name}: done before ({step.seconds():.0f} s)", flush=True)
             return
-        changes = step.changes()
-        listed = "; ".join(f"{name}: {change}" for name, change in changes.items())
-        when_to_stop = {f"train.{option}" for option in WHEN_TO_STOP}
-        goes_on = step.name == "train" and changes.keys() <= when_to_stop
-        if changes and step.name == "train" and not goes_on:
-            # Hours of work: not ours to throw away.
-            raise ValueError(
-                f"{self.run.folder}: was trained with other settings ({listed}); "
-                "choose --name OTHER to keep it or --fresh to throw it away"
-            )
-        if changes and goes_on:
-            repair_last_checkpoint(self.run.checkpoints)
-            old = read_json(step.started)["settings"]["train"]
-            check_when_to_stop(self.run.checkpoints, old, step.settings["train"])
-        if changes:
+        goes_on = step.name == "train"
+        if goes_on:
+            self._check_training_goes_on(step)
+        if changes := step.changes():
             again = "goes on" if goes_on else "again"
-            print(f"{step.name}: {again}, settings changed: {listed}", flush=True)
+            print(f"{step.name}: {again}, settings changed: {listed(changes)}", flush=True)
         self.run.results.unlink(missing_ok=True)
         step.start(goes_on)
         work()
         step.finish({"versions": versions()})
+
+    def _check_training_goes_on(self, step: Step) -> None:
+        """Refuse settings with which a training that has begun cannot end, and mend its files."""
+        changes = step.changes()
+        if changes.keys() - {f"train.{option}" for option in WHEN_TO_STOP}:
+            # Hours of work: not ours to throw away.
+            raise ValueError(
+                f"{self.run.folder}: was trained with other settings ({listed(changes)}); "
+                "choose --name OTHER to keep it or --fresh to throw it away"
+            )
+        repair_last_checkpoint(self.run.checkpoints)
+        if changes:
+            old = read_json(step.started)["settings"]["train"]
+            check_when_to_stop(self.run.checkpoints, old, step.settings["train"])
 
     def _clear(self) -> None:
         """Remove everything but the lock that is held."""
@@ -237,7 +230,6 @@ class RecipeRun:
         execute(command, self.run.log(step), self.threads, self.lock)
 
     def _train(self) -> None:
-        repair_last_checkpoint(self.run.checkpoints)
         self._execute(commands.train_command(self.recipe, self.run), "train")
 
     def _average(self) -> None:
@@ -247,15 +239,11 @@ class RecipeRun:
             raise ValueError(f"{self.run.model(self.recipe)}: training wrote no best checkpoint")
 
     def _generate(self) -> None:
-        partial = self.run.folder / "generate" / "partial"
-        shutil.rmtree(partial, ignore_errors=True)  # of an earlier attempt
-        for subset, test_set in self.run.subsets.items():
-            output = self.run.generated(test_set)
-            self._execute(
-                commands.generate_command(self.recipe, self.run, subset, partial), "generate"
-            )
-            os.replace(partial / f"generate-{subset}.txt", output)
-        partial.rmdir()
+        with scratch_folder(self.run.folder / "generate" / "partial") as partial:
+            for subset, test_set in self.run.subsets.items():
+                command = commands.generate_command(self.recipe, self.run, subset, partial)
+                self._execute(command, "generate")
+                os.replace(partial / f"generate-{subset}.txt", self.run.generated(test_set))
 
     def _evaluate(self) -> None:
         for test_set in self.run.subsets.values():

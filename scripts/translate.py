@@ -22,9 +22,10 @@ from typing import IO
 
 from corpus import config as corpus_config
 from corpus import subwords
-from corpus.pipeline import FORMAT
+from corpus.pipeline import data_settings
 from corpus.text import Tokenizer, clean_line
 from recipes import commands
+from recipes.arguments import add_arguments
 from recipes.options import check_options, load_plugin
 from recipes.recipe import load_recipe
 from recipes.runs import Run, find_run
@@ -73,21 +74,9 @@ def make_parser() -> argparse.ArgumentParser:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("recipe", type=Path, help="recipe file (.yml) that was run")
-    parser.add_argument(
-        "--work-dir",
-        type=Path,
-        default=commands.REPOSITORY / "work",
-        help="folder with data/ and runs/ (default: work/ in the repository)",
-    )
+    add_arguments(parser)
     parser.add_argument("--name", help="name of the runs' folder (default: the recipe's name)")
     parser.add_argument("--seed", type=int, default=1, help="which of the runs (default: 1)")
-    parser.add_argument(
-        "--set",
-        action="append",
-        default=[],
-        metavar="OPTION=VALUE",
-        help="override an option of the recipe: generate.beam=1, say; may be repeated",
-    )
     parser.add_argument(
         "--buffer-size",
         type=int,
@@ -100,7 +89,7 @@ def make_parser() -> argparse.ArgumentParser:
 def check_prepared(corpus: corpus_config.Corpus, data: Path) -> None:
     """Refuse text settings other than those of the data that the model was trained on."""
     prepared = read_json(data / "prepared.json")
-    if prepared["settings"] != {"format": FORMAT, **corpus.settings()}:
+    if prepared["settings"] != data_settings(corpus):
         raise ValueError(f"{data}: was prepared with other settings than the recipe's corpus.yml")
 
 

@@ -86,24 +86,20 @@ def test_validations_in_the_middle_of_an_epoch_count_though_a_signal_comes(tmp_p
 def test_nothing_is_left_to_the_next_training_of_a_process(tmp_path):
     """As in a notebook: the program's own counters and the signal that ended a training."""
 
-    def both(folder):
-        def first():
-            arguments = training(corpus(), folder / "first", *WORSE, "--patience", "1")
-            sys.argv[1:] = [str(argument) for argument in arguments]
-            __import__("fairseq_cli.train", fromlist=["main"]).cli_main()
-            clean_stop._received = signal.SIGTERM  # came after the last update
-
-        return first
-
-    arguments = training(corpus(), tmp_path / "second", *WORSE, "--patience", "1")
-    first = both(tmp_path)
+    first, second = (
+        [str(part) for part in training(corpus(), tmp_path / name, *WORSE, "--patience", "1")]
+        for name in ("first", "second")
+    )
 
     def before():
-        argv = list(sys.argv)
-        first()
-        sys.argv[:] = argv
+        import fairseq_cli.train  # in the command's own process, to log there
 
-    done = run("train", *arguments, before=before)
+        sys.argv[1:] = first
+        fairseq_cli.train.cli_main()
+        clean_stop._received = signal.SIGTERM  # came after the last update
+        sys.argv[1:] = second
+
+    done = run("train", *second, before=before)
     assert done.status == 0, done.errors()
     assert epochs(tmp_path / "first") == epochs(tmp_path / "second") == 2
 

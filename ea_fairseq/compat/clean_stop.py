@@ -38,7 +38,7 @@ from fairseq.distributed import utils as distributed_utils
 from fairseq.trainer import Trainer
 
 from ..errors import UserError
-from .training_program import training_programs
+from .training_program import replace, training_programs
 
 logger = logging.getLogger(__name__)
 
@@ -79,9 +79,8 @@ def _listen_from_now_on(original: Callable[..., Any]) -> Callable[..., Any]:
         if not hasattr(self, "_ea_listens"):
             self._ea_listens = True
             _received = 0  # what an earlier training of this process was sent
-            for program in training_programs():
-                program.validate_and_save = _stop_after_update(program.validate_and_save)
-            if training_programs():
+            replace("validate_and_save", _stop_after_update)
+            if training_programs():  # without one nobody would obey
                 _listen()
         return original(self, *args, **kwargs)
 
@@ -129,9 +128,6 @@ def _stop_after_validation(original: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _stop_after_update(original: Callable[..., Any]) -> Callable[..., Any]:
-    """``validate_and_save`` that stops where a signal came; wrapped once, whatever it is given."""
-    original = getattr(original, "stops", original)
-
     @functools.wraps(original)
     def validate_and_save(
         cfg: Any, trainer: Trainer, task: Any, epoch_itr: Any, subsets: Any, end_of_epoch: bool
@@ -145,7 +141,6 @@ def _stop_after_update(original: Callable[..., Any]) -> Callable[..., Any]:
             raise SystemExit(128 + number)
         return valid_losses, should_stop
 
-    validate_and_save.stops = original
     return validate_and_save
 
 

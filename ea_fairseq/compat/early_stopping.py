@@ -21,7 +21,7 @@ from typing import Any
 
 from fairseq.trainer import Trainer
 
-from .training_program import training_programs
+from .training_program import replace, training_programs
 
 logger = logging.getLogger(__name__)
 
@@ -66,27 +66,23 @@ def _restore_state(original: Callable[..., Any]) -> Callable[..., Any]:
             for name in ("best", "num_runs"):  # of another training of this process
                 function.pop(name, None)
             function.update(state)
-            program.train = _end_if(0 < patience <= state.get("num_runs", 0), program.train)
+        exhausted = 0 < patience <= state.get("num_runs", 0)
+        replace("train", _end_at_once if exhausted else lambda original: original)
         return extra_state
 
     return load_checkpoint
 
 
-def _end_if(exhausted: bool, train: Callable[..., Any]) -> Callable[..., Any]:
-    """``train``, or where the training has stopped early already, a function that says so."""
-    train = getattr(train, "trains", train)
-    if not exhausted:
-        return train
-
-    def stop(cfg: Any, *_: Any) -> tuple[list[None], bool]:
+def _end_at_once(original: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(original)
+    def train(cfg: Any, *_: Any) -> tuple[list[None], bool]:
         logger.info(
             f"this training has stopped early before, with --patience {cfg.checkpoint.patience};"
             " a higher one lets it go on"
         )
         return [None], True
 
-    stop.trains = train  # type: ignore[attr-defined]
-    return stop
+    return train
 
 
 def install() -> None:

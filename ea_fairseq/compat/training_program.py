@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from types import ModuleType
+from typing import Any
 
 
 def training_programs() -> list[ModuleType]:
@@ -12,3 +14,17 @@ def training_programs() -> list[ModuleType]:
     modules = [sys.modules[name] for name in names if name in sys.modules]
     functions = ("train", "validate_and_save", "should_stop_early")
     return [m for m in modules if all(hasattr(m, function) for function in functions)]
+
+
+def replace(name: str, wrap: Callable[[Callable[..., Any]], Callable[..., Any]]) -> None:
+    """Put ``wrap(original)`` in the place of a function of the program.
+
+    Called again, it replaces what it put there; a ``wrap`` that returns the original restores it.
+    """
+    for program in training_programs():
+        current = getattr(program, name)
+        original = getattr(current, "replaces", current)
+        wrapped = wrap(original)
+        if wrapped is not original:
+            wrapped.replaces = original  # type: ignore[attr-defined]
+        setattr(program, name, wrapped)

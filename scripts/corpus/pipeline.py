@@ -64,7 +64,7 @@ def prepare(
         RuntimeError: a program that this one calls failed.
     """
     with locked(output):
-        settings = {"format": FORMAT, **corpus.settings()}
+        settings = data_settings(corpus)
         done = read_json_or_none(output / FINAL)
         complete = all((output / name).exists() for name in MADE)
         # The settings' JSON objects have no order, but the test sets do.
@@ -92,6 +92,11 @@ def prepare(
         done = _summary(corpus, state)
         write_json(output / FINAL, done)
         return _report("prepared", output, done)
+
+
+def data_settings(corpus: Corpus) -> dict:
+    """All that decides about the data made of given inputs, as prepared.json keeps it."""
+    return {"format": FORMAT, **corpus.settings()}
 
 
 def _summary(corpus: Corpus, state: dict) -> dict:

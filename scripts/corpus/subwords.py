@@ -75,18 +75,15 @@ def _learn_bpe(files: list[Path], size: int, seed: int, workers: int, path: Path
 
 
 def _without_rarest(words: Counter, most: int) -> Counter:
-    """The words seen more often than some number of times, as many as stay below `most`."""
-    left, seen = len(words), 0
-    for seen, count in sorted(Counter(words.values()).items()):  # noqa: B007
-        left -= count
-        if left <= most:
-            break
+    """The words seen more often than some number of times, at most `most` words."""
+    seen = sorted(words.values(), reverse=True)[most]
+    kept = Counter({word: times for word, times in words.items() if times > seen})
     print(
         f"{len(words):,} different words, more than memory is meant for: those seen up to "
-        f"{seen} times are forgotten, {left:,} stay",
+        f"{seen} times are forgotten, {len(kept):,} stay",
         file=sys.stderr,
     )
-    return Counter({word: times for word, times in words.items() if times > seen})
+    return kept
 
 
 def _learn_sentencepiece(files: list[Path], size: int, seed: int, workers: int, path: Path) -> None:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
-import os
 import shutil
 import zipfile
 from pathlib import Path
 from typing import Any
+
+from shared.files import new_file
 
 #: Training options that say when to stop and nothing else: a run may go on with others.
 WHEN_TO_STOP = {"max-epoch", "patience"}
@@ -31,9 +32,8 @@ def repair_last_checkpoint(checkpoints: Path) -> None:
         return
     newest = max(whole, key=lambda path: path.stat().st_mtime)
     print(f"{last}: cut short, going on from {newest.name}", flush=True)
-    partial = last.with_name("checkpoint_last.pt.part")
-    shutil.copyfile(newest, partial)
-    os.replace(partial, last)
+    with new_file(last) as temporary:
+        shutil.copyfile(newest, temporary)
 
 
 def check_when_to_stop(checkpoints: Path, old: dict[str, Any], new: dict[str, Any]) -> None:

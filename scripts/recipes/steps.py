@@ -98,6 +98,11 @@ def differences(old: Any, new: Any, name: str = "") -> dict[str, str]:
     return {} if old == new else {name: f"{old} -> {new}"}
 
 
+def listed(changes: dict[str, str]) -> str:
+    """Differences in one line."""
+    return "; ".join(f"{name}: {change}" for name, change in changes.items())
+
+
 def execute(
     command: list[str], log: Path, environment: dict[str, str], lock: int | None = None
 ) -> None:

@@ -1,0 +1,25 @@
+"""Command-line options that all programs about recipes have."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from .commands import REPOSITORY
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """``--work-dir`` and ``--set``."""
+    parser.add_argument(
+        "--work-dir",
+        type=Path,
+        default=REPOSITORY / "work",
+        help="folder for data/ and runs/ (default: work/ in the repository)",
+    )
+    parser.add_argument(
+        "--set",
+        action="append",
+        default=[],
+        metavar="OPTION=VALUE",
+        help="override an option of the section train, or SECTION.OPTION=VALUE; may be repeated",
+    )
