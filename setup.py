@@ -12,7 +12,7 @@ setup(
     long_description_content_type="text/markdown",
     license="MIT",
     packages=find_packages(include=["ea_fairseq", "ea_fairseq.*"]),
-    package_data={"ea_fairseq.native": ["*.cpp", "*.h"]},
+    package_data={"ea_fairseq.kernels": ["*.cpp", "*.h"]},
     python_requires=">=3.11,<3.13",
     install_requires=[
         "torch>=2.6",

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, fields
 from typing import Any
 
 from .errors import UserError
-from .logits import ATTENTIONS, LOGIT_TRANSFORMS
+from .variants import ATTENTIONS, LOGIT_TRANSFORMS
 
 
 def _fraction(name: str, value: Any) -> float:

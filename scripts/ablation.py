@@ -13,11 +13,12 @@ from pathlib import Path
 from typing import Any
 
 import run_recipe
-from recipes.arguments import add_arguments
-from recipes.recipe import load_recipe
-from recipes.steps import differences, listed
-from recipes.tables import mean_and_deviation, table
-from shared.files import read_json, write_json, write_lines
+
+from ea_fairseq.files import read_json, write_json, write_lines
+from ea_fairseq.recipes.arguments import add_arguments
+from ea_fairseq.recipes.recipe import load_recipe
+from ea_fairseq.recipes.steps import differences, listed
+from ea_fairseq.recipes.tables import mean_and_deviation, table
 
 #: Recipe -> its row's name, in the order of table 6 of arXiv:2102.12895.
 ROWS = {

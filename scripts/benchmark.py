@@ -26,7 +26,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from shared.files import write_json
+from ea_fairseq.files import write_json
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
@@ -161,7 +161,7 @@ def environment(setting: Any) -> dict[str, Any]:
     """What the figures depend on."""
     import torch
 
-    from ea_fairseq.native.library import load_library
+    from ea_fairseq.kernels.library import load_library
 
     processor = platform.processor() or platform.machine()
     if Path("/proc/cpuinfo").exists():

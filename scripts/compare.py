@@ -19,16 +19,17 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from recipes.scoring import (
+from sacrebleu.significance import PairedTest
+
+from ea_fairseq.files import read_lines, write_json
+from ea_fairseq.recipes.scoring import (
     Measure,
     check_lengths,
     measures,
     read_scored,
     text_measures,
 )
-from recipes.tables import mean_and_deviation, table
-from sacrebleu.significance import PairedTest
-from shared.files import read_lines, write_json
+from ea_fairseq.recipes.tables import mean_and_deviation, table
 
 #: Test set -> measures of it, for one run.
 TestSets = dict[str, list[Measure]]

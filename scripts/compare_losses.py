@@ -16,7 +16,7 @@ import argparse
 import sys
 from pathlib import Path
 
-from shared.files import read_json, write_json
+from ea_fairseq.files import read_json, write_json
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 

@@ -14,8 +14,9 @@ import os
 import sys
 from pathlib import Path
 
-from recipes.generation import read_generated
-from recipes.scoring import (
+from ea_fairseq.files import read_lines, write_json, write_lines
+from ea_fairseq.recipes.generation import read_generated
+from ea_fairseq.recipes.scoring import (
     Score,
     Translation,
     as_json,
@@ -23,7 +24,6 @@ from recipes.scoring import (
     comet_score,
     measures,
 )
-from shared.files import read_lines, write_json, write_lines
 
 
 def main(argv: list[str] | None = None) -> int:

@@ -19,12 +19,13 @@ from contextlib import ExitStack, contextmanager
 from itertools import islice
 from pathlib import Path
 
-from corpus.config import Cleaning, Corpus, Part, Tokenization
-from corpus.inputs import Source
-from corpus.pipeline import split_text, tokenize_splits
-from corpus.readers import Pair, read_pairs
-from corpus.subwords import learn
-from shared.files import LineWriter
+from ea_fairseq.corpus.config import Cleaning, Corpus, Part
+from ea_fairseq.corpus.inputs import Source
+from ea_fairseq.corpus.pipeline import split_text, tokenize_splits
+from ea_fairseq.corpus.readers import Pair, read_pairs
+from ea_fairseq.corpus.subwords import learn
+from ea_fairseq.files import LineWriter
+from ea_fairseq.text.tokens import Tokenization
 
 CORPUS = Corpus(
     name="generated",

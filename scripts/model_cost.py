@@ -51,7 +51,7 @@ def cost(
     from torch.nn.attention import SDPBackend, sdpa_kernel
     from torch.utils.flop_counter import FlopCounterMode
 
-    from ea_fairseq.native.library import torch_alone
+    from ea_fairseq.kernels.library import torch_alone
 
     args, _ = _parse(arch, options or {})
     model = _build(args).eval()

@@ -20,7 +20,8 @@ import matplotlib
 
 matplotlib.use("Agg")
 from matplotlib import pyplot  # noqa: E402
-from recipes.curves import Curves, read_curves  # noqa: E402
+
+from ea_fairseq.recipes.curves import Curves, read_curves  # noqa: E402
 
 
 def main(argv: list[str] | None = None) -> int:

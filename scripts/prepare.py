@@ -19,7 +19,7 @@ raw/train.de. The lines of all three are the same pairs, except for bpe/train wh
 dropped by their length in subwords. Valid and test sets keep every line, empty ones as well.
 
 A second run does nothing; a stopped one goes on at the step where it was stopped.
-What a corpus.yml may say is explained in scripts/corpus/config.py.
+What a corpus.yml may say is explained in ea_fairseq/corpus/config.py.
 """
 
 import argparse
@@ -28,8 +28,8 @@ import signal
 import sys
 from pathlib import Path
 
-from corpus.config import load
-from corpus.pipeline import prepare
+from ea_fairseq.corpus.config import load
+from ea_fairseq.corpus.pipeline import prepare
 
 
 def parser() -> argparse.ArgumentParser:

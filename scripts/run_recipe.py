@@ -22,17 +22,18 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from corpus import config as corpus_config
 from model_cost import cost
-from recipes import commands
-from recipes.arguments import add_arguments
-from recipes.options import check_options, check_subwords, load_plugin, model_options
-from recipes.recipe import SECTIONS, Recipe, load_recipe
-from recipes.resuming import WHEN_TO_STOP, check_when_to_stop, repair_last_checkpoint
-from recipes.runs import Run, find_run
-from recipes.steps import Step, execute, listed
-from recipes.tables import mean_and_deviation, table
-from shared.files import locked, read_json, read_lines, scratch_folder, write_json
+
+from ea_fairseq.corpus import config as corpus_config
+from ea_fairseq.files import locked, read_json, read_lines, scratch_folder, write_json
+from ea_fairseq.recipes import commands
+from ea_fairseq.recipes.arguments import add_arguments
+from ea_fairseq.recipes.options import check_options, check_subwords, load_plugin, model_options
+from ea_fairseq.recipes.recipe import SECTIONS, Recipe, load_recipe
+from ea_fairseq.recipes.resuming import WHEN_TO_STOP, check_when_to_stop, repair_last_checkpoint
+from ea_fairseq.recipes.runs import Run, find_run
+from ea_fairseq.recipes.steps import Step, execute, listed
+from ea_fairseq.recipes.tables import mean_and_deviation, table
 
 STEPS = ("prepare", *SECTIONS)
 

@@ -20,17 +20,16 @@ from pathlib import Path
 from threading import Thread
 from typing import IO
 
-from corpus import config as corpus_config
-from corpus import subwords
-from corpus.pipeline import data_settings
-from corpus.text import Tokenizer, clean_line
-from recipes import commands
-from recipes.arguments import add_arguments
-from recipes.options import check_options, load_plugin
-from recipes.recipe import load_recipe
-from recipes.runs import Run, find_run
-from recipes.scoring import detokenizer
-from shared.files import read_json
+from ea_fairseq.corpus import config as corpus_config
+from ea_fairseq.corpus.pipeline import data_settings
+from ea_fairseq.files import read_json
+from ea_fairseq.recipes import commands
+from ea_fairseq.recipes.arguments import add_arguments
+from ea_fairseq.recipes.options import check_options, load_plugin
+from ea_fairseq.recipes.recipe import load_recipe
+from ea_fairseq.recipes.runs import Run, find_run
+from ea_fairseq.text.subwords import apply
+from ea_fairseq.text.tokens import Tokenizer, clean_line, detokenizer
 
 #: A best translation as fairseq-interactive prints it: number, score, words.
 _ANSWER = re.compile(r"D-(\d+)\t[^\t]*\t(.*)\n")
@@ -99,7 +98,7 @@ def splitter(corpus: corpus_config.Corpus, run: Run) -> Callable[[str], str]:
     codes = run.data / "codes"
 
     def split(line: str) -> str:
-        return subwords.apply(corpus.subword, codes, [tokenizer(clean_line(line))])[0]
+        return apply(corpus.subword, codes, [tokenizer(clean_line(line))])[0]
 
     return split
 

@@ -34,7 +34,7 @@ def written(folder, name, data):
 
 def recipe(data, folder):
     """A recipe, or what stands behind --set: options reach fairseq's own parsers as strings."""
-    from recipes import recipe
+    from ea_fairseq.recipes import recipe
 
     path = written(folder, "recipe.yml", data)
     refused(lambda: recipe.load_recipe(path), ValueError, path)
@@ -45,7 +45,7 @@ def recipe(data, folder):
 
 def corpus(data, folder):
     """The settings of a corpus."""
-    from corpus import config
+    from ea_fairseq.corpus import config
 
     path = written(folder, "corpus.yml", data)
     refused(lambda: config.load(path).settings(), ValueError, path)
@@ -53,10 +53,9 @@ def corpus(data, folder):
 
 def text(data, folder):
     """Raw text: as many lines as line feeds say, no control characters, all words come back."""
-    from corpus import inputs, readers
-    from corpus import text as cleaning
-
     from ea_fairseq.compat.dirty_input import read_lines
+    from ea_fairseq.corpus import inputs, readers
+    from ea_fairseq.text.tokens import clean_line, protect_marker
 
     path = written(folder, "text.de", data)
     count = data.count(b"\n") + (not data.endswith(b"\n") and data != b"")
@@ -66,16 +65,16 @@ def text(data, folder):
     if not refused(lambda: lines.extend(readers.read_lines(source)), ValueError, path):
         assert len(lines) == count
     for line in lines:
-        clean = cleaning.clean_line(line)
+        clean = clean_line(line)
         assert len(clean.splitlines()) <= 1 and "\x00" not in clean and clean == clean.strip()
         for kind in ("bpe", "sentencepiece"):
-            safe = cleaning.protect_marker(clean, kind)
+            safe = protect_marker(clean, kind)
             assert ("@@" if kind == "bpe" else "\u2581") not in safe
 
 
 def segments(data, folder):
     """Test sets in XML or SGML, and TED's tags."""
-    from corpus import inputs, readers
+    from ea_fairseq.corpus import inputs, readers
 
     path = written(folder, "text.xml", data)
     for kind in ("segments", "tags"):

@@ -4,8 +4,9 @@ import json
 import statistics
 
 import ablation
-from recipes.recipe import load_recipe
 from tiny_translation import REPOSITORY
+
+from ea_fairseq.recipes.recipe import load_recipe
 
 CORPUS = REPOSITORY / "examples" / "translation" / "multi30k.de-en"
 

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from ea_fairseq.logits.cached_heads import CachedHeads, append, share
+from ea_fairseq.variants.cached_heads import CachedHeads, append, share
 
 HEADS, DIM = 2, 6
 

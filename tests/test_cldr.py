@@ -11,8 +11,9 @@ from random import Random
 
 import pytest
 from babel import Locale
-from corpus import cldr
-from corpus.cldr_voice import Voice
+
+from ea_fairseq.corpus import cldr
+from ea_fairseq.corpus.cldr_voice import Voice
 
 SCRIPTS = Path(__file__).resolve().parents[1] / "scripts"
 SIZES = {"train": 400, "valid": 50, "test": 50}
@@ -26,7 +27,7 @@ def corpus(source: str, target: str) -> dict[str, list[tuple[str, str]]]:
 
 def run(*options: str, **environment: str) -> subprocess.CompletedProcess:
     return subprocess.run(
-        [sys.executable, SCRIPTS / "corpus" / "cldr.py", *options],
+        [sys.executable, "-m", "ea_fairseq.corpus.cldr", *options],
         env={**os.environ, **environment},
         capture_output=True,
         text=True,

@@ -4,9 +4,9 @@ from dataclasses import replace
 
 import compare_losses
 
-from ea_fairseq.logits import evolving
-from ea_fairseq.logits.base import zero_hidden
-from ea_fairseq.native.library import torch_alone
+from ea_fairseq.kernels.library import torch_alone
+from ea_fairseq.variants import evolving
+from ea_fairseq.variants.base import zero_hidden
 
 FEW = ["--updates", "4"]
 

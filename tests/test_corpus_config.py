@@ -3,7 +3,8 @@
 from pathlib import Path
 
 import pytest
-from corpus.config import load
+
+from ea_fairseq.corpus.config import load
 
 ROOT = Path(__file__).resolve().parents[1]
 SHIPPED = sorted((ROOT / "examples" / "translation").glob("*/corpus.yml"))

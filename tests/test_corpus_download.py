@@ -9,8 +9,9 @@ import threading
 from pathlib import Path
 
 import pytest
-from corpus import download
-from corpus.download import fetch
+
+from ea_fairseq.corpus import download
+from ea_fairseq.corpus.download import fetch
 
 DATA = random.Random(5).randbytes(300_000)
 SHA256 = hashlib.sha256(DATA).hexdigest()

@@ -5,8 +5,10 @@ import subprocess
 import sys
 
 import pytest
-from corpus import subwords
-from corpus.parallel import ordered_map
+
+from ea_fairseq.corpus import subwords
+from ea_fairseq.corpus.parallel import ordered_map
+from ea_fairseq.text.subwords import _load, apply
 
 LEARN, APPLY = ([sys.executable, "-m", f"subword_nmt.{name}_bpe"] for name in ("learn", "apply"))
 
@@ -42,7 +44,7 @@ def test_pieces_are_those_of_subword_nmt(tmp_path, text):
         check=True,
     ).stdout.decode()
     lines = list(subwords.read_tokens(text[0]))
-    pieces = subwords.apply("bpe", tmp_path / "codes", lines)
+    pieces = apply("bpe", tmp_path / "codes", lines)
     assert "".join(piece + "\n" for piece in pieces) == expected
     assert "@@ " in expected
 
@@ -50,12 +52,12 @@ def test_pieces_are_those_of_subword_nmt(tmp_path, text):
 def test_the_memory_of_known_words_is_bounded(tmp_path, text, monkeypatch):
     subwords.learn("bpe", text, 20, 1, 1, tmp_path / "codes")
     lines = list(subwords.read_tokens(text[0]))
-    expected = subwords.apply("bpe", tmp_path / "codes", lines)
+    expected = apply("bpe", tmp_path / "codes", lines)
     monkeypatch.setattr(subwords, "CACHE", 5)
-    again = [subwords.apply("bpe", tmp_path / "codes", [line])[0] for line in lines]
+    again = [apply("bpe", tmp_path / "codes", [line])[0] for line in lines]
     assert again == expected
     codes = tmp_path / "codes"
-    assert len(subwords._load("bpe", codes, codes.stat().st_mtime_ns).args[0].cache) < 20
+    assert len(_load("bpe", codes, codes.stat().st_mtime_ns).args[0].cache) < 20
 
 
 def test_the_memory_of_words_to_learn_from_is_bounded(tmp_path, text, monkeypatch, capsys):
@@ -78,7 +80,7 @@ def test_new_codes_in_the_same_place_are_noticed(tmp_path, text):
     results = []
     for merges in (1, 200):
         subwords.learn("bpe", text, merges, 1, 1, codes)
-        results.append(subwords.apply("bpe", codes, line))
+        results.append(apply("bpe", codes, line))
     assert len(results[0][0].split()) > len(results[1][0].split())
 
 

@@ -4,15 +4,18 @@ import gzip
 from pathlib import Path
 
 import pytest
-from corpus import subwords
-from corpus.config import Cleaning, Tokenization
-from corpus.inputs import Source
-from corpus.readers import read_lines, read_pairs, read_segments, read_tags
-from corpus.text import Tokenizer, clean_line, trainable
 from fairseq.data.data_utils import post_process
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from sacremoses import MosesPunctNormalizer, MosesTokenizer
+
+from ea_fairseq.corpus import subwords
+from ea_fairseq.corpus.cleaning import trainable
+from ea_fairseq.corpus.config import Cleaning
+from ea_fairseq.corpus.inputs import Source
+from ea_fairseq.corpus.readers import read_lines, read_pairs, read_segments, read_tags
+from ea_fairseq.text.subwords import apply
+from ea_fairseq.text.tokens import Tokenization, Tokenizer, clean_line
 
 SENTENCES = [
     "„Ja“, sagte er – z.B. am 3. Mai um 5.30 Uhr (Dr. Meier)...",
@@ -86,7 +89,7 @@ def test_words_come_back_from_subwords_whatever_marks_the_text_holds(tmp_path_fa
     (folder / "text").write_text("".join(f"{line} ab aab bab @ab\n" for line in lines * 9))
     subwords.learn(kind, [folder / "text"], 30, 1, 1, folder / "codes")
     name = {"bpe": "subword_nmt", "sentencepiece": "sentencepiece"}[kind]
-    for line, pieces in zip(lines, subwords.apply(kind, folder / "codes", lines), strict=True):
+    for line, pieces in zip(lines, apply(kind, folder / "codes", lines), strict=True):
         assert post_process(pieces, name) == line
 
 

@@ -22,7 +22,7 @@ from small_models import (
 )
 
 from ea_fairseq.errors import UserError
-from ea_fairseq.native.library import torch_alone
+from ea_fairseq.kernels.library import torch_alone
 
 ALL = ",".join(REGIONS)
 # Settings that between them use each part of the code; every property below is held to all.

@@ -8,8 +8,10 @@ import sys
 
 import evaluate
 import pytest
-from recipes.generation import read_generated
-from recipes.scoring import detokenize, split_compounds
+
+from ea_fairseq.recipes.generation import read_generated
+from ea_fairseq.recipes.scoring import split_compounds
+from ea_fairseq.text.tokens import detokenize
 
 WORDS = "The a cat Dog house sees likes not very well-known old tree , and it 's great".split()
 

@@ -5,8 +5,8 @@ import torch
 from fairseq.modules import MultiheadAttention
 
 from ea_fairseq.config import EAOptions
-from ea_fairseq.logits import LOGIT_TRANSFORMS, LogitTransform
 from ea_fairseq.modules.multihead_attention import TransformedAttention
+from ea_fairseq.variants import LOGIT_TRANSFORMS, LogitTransform
 
 DIM, HEADS = 16, 4
 

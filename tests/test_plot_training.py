@@ -6,7 +6,8 @@ import plot_training
 import pytest
 from fairseq.logging import progress_bar as bars
 from matplotlib import image
-from recipes.curves import read_curves
+
+from ea_fairseq.recipes.curves import read_curves
 
 FORMATS = {
     "json": lambda: bars.JsonProgressBar([0] * 100, epoch=1, log_interval=10),

@@ -17,10 +17,11 @@ import measure_preparation
 import prepare
 import pytest
 import torch  # noqa: F401 (fairseq's data modules expect it)
-from corpus import config, inputs
-from corpus.readers import read_pairs
 from fairseq.data import Dictionary, data_utils
 from sacremoses import MosesTokenizer
+
+from ea_fairseq.corpus import config, inputs
+from ea_fairseq.corpus.readers import read_pairs
 
 ROOT = Path(__file__).resolve().parents[1]
 EXAMPLES = ROOT / "examples" / "translation"
@@ -521,7 +522,7 @@ def test_a_full_disk_is_named_and_leaves_nothing_half_written(ted, tmp_path, lim
 
 @pytest.mark.skipif(not os.access("/dev/full", os.W_OK), reason="needs /dev/full")
 def test_a_disk_that_is_full_is_named():
-    from shared.files import LineWriter
+    from ea_fairseq.files import LineWriter
 
     with pytest.raises(OSError, match="No space left on device: '/dev/full'"):
         with LineWriter(Path("/dev/full")) as writer:

@@ -1,11 +1,12 @@
 """The recipes in examples/: every command fits fairseq's parsers, variants differ as named."""
 
 import pytest
-from corpus.config import load as load_corpus
-from recipes.commands import USER_DIR
-from recipes.options import as_arguments, check_options, load_plugin
-from recipes.recipe import load_recipe
 from tiny_translation import REPOSITORY, write_yaml
+
+from ea_fairseq.corpus.config import load as load_corpus
+from ea_fairseq.recipes.commands import USER_DIR
+from ea_fairseq.recipes.options import as_arguments, check_options, load_plugin
+from ea_fairseq.recipes.recipe import load_recipe
 
 EXAMPLES = REPOSITORY / "examples" / "translation"
 CORPORA = sorted(path.parent.name for path in EXAMPLES.glob("*/common.yml"))

@@ -13,12 +13,12 @@ from pathlib import Path
 
 import pytest
 import run_recipe
-from recipes.curves import read_curves
-from recipes.resuming import check_when_to_stop, epochs_begun
 from tiny_translation import SIZES, arguments, command, make_corpus, run
 
 from ea_fairseq.compat.atomic_saving import save_checkpoint_file
 from ea_fairseq.compat.safe_loading import read_checkpoint
+from ea_fairseq.recipes.curves import read_curves
+from ea_fairseq.recipes.resuming import check_when_to_stop, epochs_begun
 
 STEPS = ("train", "average", "generate", "evaluate")
 

@@ -21,9 +21,9 @@ from torch import Tensor, nn
 
 from ..config import EAOptions
 from ..errors import UserError
-from ..logits.cached_heads import share
 from ..modules.multihead_attention import IncrementalState
 from ..modules.transformer_layer import EATransformerDecoderLayer, EATransformerEncoderLayer
+from ..variants.cached_heads import share
 
 logger = logging.getLogger(__name__)
 

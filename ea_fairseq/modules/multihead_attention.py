@@ -6,8 +6,8 @@ import torch
 from fairseq.modules import MultiheadAttention
 from torch import Tensor
 
-from ..logits import LogitTransform
-from ..logits.cached_heads import CachedHeads, append, share
+from ..variants import LogitTransform
+from ..variants.cached_heads import CachedHeads, append, share
 from .dropout import rate_in_use
 
 IncrementalState = dict[str, dict[str, Tensor | None]]

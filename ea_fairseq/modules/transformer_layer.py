@@ -9,8 +9,8 @@ from fairseq.modules.transformer_layer import (
 from torch import Tensor, nn
 
 from ..config import EAOptions
-from ..logits import LOGIT_TRANSFORMS
-from ..native.dropout import dropout_add
+from ..kernels.dropout import dropout_add
+from ..variants import LOGIT_TRANSFORMS
 from .dropout import rate_in_use
 from .multihead_attention import IncrementalState, TransformedAttention
 

@@ -1,0 +1,267 @@
+"""What a corpus.yml may say: every key, its default and its meaning."""
+
+import json
+from dataclasses import asdict, dataclass, field, fields
+from pathlib import Path
+from types import UnionType
+from typing import get_args, get_origin
+
+from .. import yaml_file
+from ..text.tokens import Tokenization
+
+KINDS = ("train", "valid", "test")
+
+_EXPECTED = {
+    str: "text, in quotation marks",
+    bool: "true or false",
+    int: "a whole number",
+    float: "a number",
+    list: "a list",
+    dict: "'key: value' lines",
+}
+
+
+@dataclass(frozen=True)
+class Cleaning:
+    """Key `clean`: the pairs kept for training. Validation and test sets are never cleaned."""
+
+    min: int = 1
+    max: int = 250
+    ratio: float | None = None  # longer side / shorter side, at most
+    unit: str = "words"  # words: before subwords are learned; subwords: after they are applied
+
+
+@dataclass(frozen=True)
+class Part:
+    """One pair of files of a split; `path` holds {lang}, and {side} where it says src or ref."""
+
+    path: str
+    archive: str | None = None  # the tar file that holds it
+    format: str = "lines"  # lines, tags (TED training text) or segments (XML or SGML test sets)
+
+
+@dataclass(frozen=True)
+class Download:
+    """Files that lie in one place; each of `urls` holds {file} and is tried in turn."""
+
+    urls: list[str]
+    files: dict[str, str | None]  # name -> SHA-256 or MD5, or nothing where it is not known
+
+
+@dataclass(frozen=True)
+class Corpus:
+    """A whole corpus.yml, checked."""
+
+    name: str  # corpora of one name share their downloads
+    source_lang: str
+    target_lang: str
+    reader: str = "plain"  # plain: `files`; cldr: generated, `sizes` and `seed`
+    files: dict[str, list[Part]] = field(default_factory=dict)  # split -> parts, in order
+    downloads: list[Download] = field(default_factory=list)
+    sizes: dict[str, int] = field(default_factory=dict)
+    seed: int = 1
+    tokenize: Tokenization = field(default_factory=Tokenization)
+    clean: Cleaning = field(default_factory=Cleaning)
+    hold_out: int | None = None  # every n-th training pair becomes validation data
+    subword: str = "bpe"  # bpe or sentencepiece, learned on both languages together
+    subword_size: int = 10000  # merges, or sentencepiece's vocabulary
+    dictionary: str = "joint"  # joint: one for both languages; separate: one each
+
+    @property
+    def languages(self) -> tuple[str, str]:
+        """Source and target language."""
+        return self.source_lang, self.target_lang
+
+    @property
+    def post_process(self) -> str:
+        """fairseq's ``--post-process`` that makes words of this corpus' subwords."""
+        return "subword_nmt" if self.subword == "bpe" else "sentencepiece"
+
+    @property
+    def test_sets(self) -> list[str]:
+        """The test sets' names, in the order of fairseq's subsets test, test1, test2 ..."""
+        names = self.files if self.reader == "plain" else self.sizes
+        return [name for name in names if name not in ("train", "valid")]
+
+    @property
+    def splits(self) -> list[str]:
+        """train, valid, and the test sets."""
+        return ["train", "valid", *self.test_sets]
+
+    def settings(self) -> dict:
+        """All that decides on the prepared data, as JSON gives it back. URLs do not."""
+        data = asdict(self)
+        del data["downloads"]
+        return json.loads(json.dumps(data))
+
+
+def load(path: Path, **changes: str | None) -> Corpus:
+    """Reads a corpus.yml.
+
+    Args:
+        path: the file; its key `base` names another one, relative to it, that it adds to.
+        changes: keys that replace those of the file, where not None.
+
+    Raises:
+        ValueError: the file is no YAML mapping, or a key or value is not known.
+    """
+    data = _read(path, ())
+    data.setdefault("name", path.resolve().parent.name)
+    data.update({key: value for key, value in changes.items() if value is not None})
+    try:
+        return _build(data)
+    except ValueError as error:
+        raise ValueError(f"{path}: {error}") from error
+
+
+def _read(path: Path, seen: tuple[Path, ...]) -> dict:
+    path = path.resolve()
+    if path in seen:
+        raise ValueError(f"{path}: its base leads back to it")
+    data = yaml_file.read(path)
+    if not isinstance(data, dict):
+        raise ValueError(f"{path}: expected 'key: value' lines")
+    base = data.pop("base", None)
+    if base is not None and not isinstance(base, str):
+        raise ValueError(f"{path}: base is {base!r}: expected the name of a file")
+    return _merged(_read(path.parent / base, (*seen, path)), data) if base else data
+
+
+def _merged(base: dict, delta: dict) -> dict:
+    """Nested keys of `delta` replace those of `base`; `files` is replaced as a whole."""
+    result = dict(base)
+    for key, value in delta.items():
+        both = isinstance(value, dict) and isinstance(base.get(key), dict) and key != "files"
+        result[key] = _merged(base[key], value) if both else value
+    return result
+
+
+def _build(data: dict) -> Corpus:
+    _check_keys(Corpus, data, "")
+    for key in ("source_lang", "target_lang"):
+        if not isinstance(data.get(key), str):  # YAML reads the bare word `no` as false
+            raise ValueError(f"{key} is {data.get(key)!r}: expected a language code, quoted")
+    if data["source_lang"] == data["target_lang"]:
+        raise ValueError(f"source_lang and target_lang are both {data['source_lang']!r}")
+    _check_types(Corpus, data, "")
+    data = dict(data)
+    data["tokenize"] = _tokenization(data.get("tokenize", {}))
+    data["clean"] = _section(Cleaning, data.get("clean", {}), "clean")
+    data["downloads"] = [_download(download) for download in data.get("downloads", [])]
+    data["files"] = {name: _parts(name, value) for name, value in data.get("files", {}).items()}
+    corpus = Corpus(**data)
+    for name, size in corpus.sizes.items():
+        _positive(f"sizes: {name}", size)
+    _choice("reader", corpus.reader, ("plain", "cldr"))
+    _choice("subword", corpus.subword, ("bpe", "sentencepiece"))
+    _choice("dictionary", corpus.dictionary, ("joint", "separate"))
+    _choice("clean: unit", corpus.clean.unit, ("words", "subwords"))
+    _choice("tokenize: tokenizer", corpus.tokenize.tokenizer, ("moses", "none"))
+    _positive("subword_size", corpus.subword_size)
+    _positive("clean: min", corpus.clean.min, least=0)
+    _positive("clean: max", corpus.clean.max)
+    if corpus.hold_out is not None:
+        _positive("hold_out", corpus.hold_out, least=2)
+    if corpus.clean.ratio is not None and not corpus.clean.ratio >= 1:
+        raise ValueError(f"clean: ratio is {corpus.clean.ratio!r}: expected a number from 1")
+    _check_splits(corpus)
+    return corpus
+
+
+def _check_splits(corpus: Corpus) -> None:
+    key = "files" if corpus.reader == "plain" else "sizes"
+    names = getattr(corpus, key)
+    needed = {"train"} if corpus.hold_out else {"train", "valid"}
+    for name in sorted(needed - set(names)):
+        raise ValueError(f"{key} has no {name!r}: expected train, valid and the test sets")
+    if corpus.hold_out and "valid" in names:
+        raise ValueError(f"both hold_out and {key}: valid are given: expected one of them")
+    if not corpus.test_sets:
+        raise ValueError(f"{key} has no test set: expected train, valid and the test sets")
+    for name in names:
+        if not name or set(name) & set("/, \t\n") or name.startswith("."):
+            raise ValueError(f"{key}: {name!r} cannot name a file")
+
+
+def _section(cls: type, data: object, where: str):
+    if not isinstance(data, dict):
+        raise ValueError(f"{where} is {data!r}: expected 'key: value' lines")
+    _check_keys(cls, data, f"{where}: ")
+    _check_types(cls, data, f"{where}: ")
+    try:
+        return cls(**data)
+    except TypeError as error:
+        missing = sorted({f.name for f in fields(cls)} - set(data))
+        raise ValueError(f"{where}: lacks one of {', '.join(missing)}") from error
+
+
+def _tokenization(data: object) -> Tokenization:
+    settings = _section(Tokenization, data, "tokenize")
+    lists = {}
+    for key in ("normalize", "straight_apostrophes", "printable_only"):
+        value = getattr(settings, key)
+        if not isinstance(value, bool | list | tuple):
+            raise ValueError(
+                f"tokenize: {key} is {value!r}: choose true, false or a list of splits"
+            )
+        lists[key] = tuple(KINDS if value is True else value or ())
+        for kind in lists[key]:
+            _choice(f"tokenize: {key}", kind, KINDS)
+    return Tokenization(**{**asdict(settings), **lists})
+
+
+def _download(data: object) -> Download:
+    download = _section(Download, data, "downloads")
+    for url in download.urls:
+        if not isinstance(url, str) or "{file}" not in url:
+            raise ValueError(f"downloads: urls: {url!r} does not hold {{file}}")
+    for name, checksum in download.files.items():
+        if not isinstance(checksum, str | None):
+            raise ValueError(f"downloads: files: {name} is {checksum!r}: expected a checksum")
+    return download
+
+
+def _parts(split: str, value: object) -> list[Part]:
+    where = f"files: {split}"
+    parts = []
+    for part in value if isinstance(value, list) else [value]:
+        if isinstance(part, str):  # a prefix: the files are PREFIX.LANG or PREFIX.LANG.gz
+            part = {"path": part + ".{lang}"}
+        part = _section(Part, part, where)
+        _choice(f"{where}: format", part.format, ("lines", "tags", "segments"))
+        if "{lang}" not in part.path:
+            raise ValueError(f"{where}: path {part.path!r} does not hold {{lang}}")
+        parts.append(part)
+    return parts
+
+
+def _check_keys(cls: type, data: dict, where: str) -> None:
+    known = [f.name for f in fields(cls)]
+    for key in data:
+        if key not in known:
+            raise ValueError(f"{where}unknown key {key!r}: choose from {', '.join(known)}")
+
+
+def _check_types(cls: type, data: dict, where: str) -> None:
+    """Compare values with the annotations of `cls`, as far as those are types of _EXPECTED."""
+    for item in fields(cls):
+        value = data.get(item.name, item.default)
+        union = isinstance(item.type, UnionType)  # X | None
+        kinds = get_args(item.type) if union else (item.type,)
+        kinds = [get_origin(kind) or kind for kind in kinds]
+        if item.name not in data or not set(kinds) <= {*_EXPECTED, type(None)}:
+            continue
+        fits = isinstance(value, tuple(kinds)) or (float in kinds and isinstance(value, int))
+        if not fits or (isinstance(value, bool) and bool not in kinds):
+            expected = " or ".join(_EXPECTED.get(kind, "nothing") for kind in kinds)
+            raise ValueError(f"{where}{item.name} is {value!r}: expected {expected}")
+
+
+def _choice(key: str, value: object, choices: tuple[str, ...]) -> None:
+    if value not in choices:
+        raise ValueError(f"{key} is {value!r}: choose from {', '.join(choices)}")
+
+
+def _positive(key: str, value: object, least: int = 1) -> None:
+    if not isinstance(value, int) or isinstance(value, bool) or value < least:
+        raise ValueError(f"{key} is {value!r}: expected a whole number from {least}")

@@ -1,0 +1,120 @@
+"""Which files a corpus needs, and where they are.
+
+A file is looked for in the folder given with --raw, and nowhere else, if one is given. Else it is
+downloaded if the corpus lists it under `downloads`, and else expected beside the corpus.yml.
+"""
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from ..files import checksum_failure, sha256
+from .archives import extract
+from .config import Corpus, Part
+from .download import fetch
+
+
+@dataclass(frozen=True)
+class Source:
+    """One side of a part: a file, possibly still inside an archive."""
+
+    file: Path
+    label: str  # what messages call it
+    format: str
+    name: str  # the file's, as looked for
+    member: str | None = None  # what is meant inside the archive `file`
+
+
+Sources = dict[str, list[tuple[Source, Source]]]  # split -> (source side, target side) per part
+
+
+def locate(corpus: Corpus, folder: Path, raw: Path | None, downloads: Path) -> Sources:
+    """Finds, or downloads, every file of the corpus.
+
+    Args:
+        corpus: what to look for.
+        folder: where the corpus.yml is.
+        raw: local folder to take everything from, without touching the network.
+        downloads: where downloaded files are kept.
+
+    Raises:
+        ValueError: a file is missing, cannot be downloaded or has the wrong checksum.
+    """
+    finder = _Finder(corpus, folder, raw, downloads)
+    return {
+        split: [
+            (
+                finder.find(part, corpus.source_lang, "src"),
+                finder.find(part, corpus.target_lang, "ref"),
+            )
+            for part in parts
+        ]
+        for split, parts in corpus.files.items()
+    }
+
+
+def checksums(sources: Sources) -> dict[str, str]:
+    """The SHA-256 of every input file, by name."""
+    files = {source.name: source.file for pairs in sources.values() for p in pairs for source in p}
+    return {name: sha256(files[name]) for name in sorted(files)}
+
+
+def unpack(sources: Sources, folder: Path) -> Sources:
+    """Extracts what is inside archives into `folder`; returns the sources that point there."""
+    wanted: dict[Path, dict[str, Path]] = {}
+    for source in (s for pairs in sources.values() for pair in pairs for s in pair):
+        if source.member is not None:
+            members = wanted.setdefault(source.file, {})
+            # A number keeps equal base names apart; the suffix tells whether it is gzipped.
+            name = f"{source.file.name}.{len(members)}.{Path(source.member).name}"
+            members.setdefault(source.member, folder / name)
+    for archive, members in wanted.items():
+        extract(archive, members)
+
+    def unpacked(source: Source) -> Source:
+        if source.member is None:
+            return source
+        return replace(source, file=wanted[source.file][source.member], member=None)
+
+    return {
+        split: [(unpacked(source), unpacked(target)) for source, target in pairs]
+        for split, pairs in sources.items()
+    }
+
+
+class _Finder:
+    def __init__(self, corpus: Corpus, folder: Path, raw: Path | None, downloads: Path):
+        self.raw = raw
+        self.local = raw or folder
+        self.downloads = downloads / corpus.name
+        self.listed = {
+            name: (download.urls, checksum)
+            for download in corpus.downloads
+            for name, checksum in download.files.items()
+        }
+        self.checked: set[Path] = set()
+
+    def find(self, part: Part, lang: str, side: str) -> Source:
+        """The file of one language; an archive that is unpacked already will do."""
+        path = part.path.replace("{lang}", lang).replace("{side}", side)
+        if part.archive and (archive := self._file(part.archive)):
+            return Source(archive, f"{archive}: {path}", part.format, part.archive, member=path)
+        names = [path, path.removesuffix(".gz") if path.endswith(".gz") else path + ".gz"]
+        for name in names + [Path(name).name for name in names]:
+            if file := self._file(name):
+                return Source(file, str(file), part.format, name)
+        names = [part.archive, *names] if part.archive else names
+        raise ValueError(f"{self.local}: found none of {', '.join(names)}")
+
+    def _file(self, name: str) -> Path | None:
+        """The file of that name, downloaded if need be; None where there is none."""
+        urls, checksum = self.listed.get(name, ([], None))
+        if self.raw is None and urls:
+            return fetch(name, urls, checksum, self.downloads)
+        path = self.local / name
+        if not path.is_file():
+            return None
+        if path not in self.checked:
+            self.checked.add(path)
+            if failure := checksum_failure(path, checksum):
+                raise ValueError(f"{path}: {failure}")
+        return path

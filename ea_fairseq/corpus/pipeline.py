@@ -1,0 +1,298 @@
+"""The steps of preparation, each written whole or not at all.
+
+    raw/, tok/   clean sentences, and their tokens
+    codes        subwords learned on the training text of both languages
+    bpe/         text split into subwords
+    bin/         what fairseq-preprocess makes of it
+
+state.json says which steps are done, prepared.json that all are.
+"""
+
+import shutil
+import sys
+from collections.abc import Callable, Iterable
+from contextlib import ExitStack
+from functools import lru_cache, partial
+from importlib.metadata import version
+from itertools import chain
+from pathlib import Path
+
+from ..files import (
+    LineWriter,
+    locked,
+    new_folder,
+    read_json_or_none,
+    scratch_folder,
+    write_json,
+)
+from ..text.subwords import apply
+from ..text.tokens import Tokenizer, clean_line
+from . import cldr, inputs, subwords
+from .binarize import binarize, subsets
+from .cleaning import trainable
+from .config import Corpus
+from .parallel import ordered_map
+from .readers import Pair, read_pairs
+
+FORMAT = 1  # raise it when the same settings come to give other data
+STATE = "state.json"
+FINAL = "prepared.json"
+MADE = ("raw", "tok", "codes", "bpe", "bin", STATE, FINAL)
+LIBRARIES = ("sacremoses", "subword-nmt", "sentencepiece", "ve-fairseq", "babel", "num2words")
+
+Lines = tuple[str, str, str, str]  # one pair: clean source and target, tokenised source and target
+
+
+def prepare(
+    corpus: Corpus, folder: Path, output: Path, raw: Path | None, downloads: Path, workers: int
+) -> dict:
+    """Prepares a corpus; does nothing if `output` holds it already, and finishes what is begun.
+
+    Args:
+        corpus: the settings.
+        folder: where the corpus.yml is.
+        output: folder to write.
+        raw: local folder of the original files; None to download them.
+        downloads: where downloads are kept.
+        workers: number of processes.
+
+    Returns:
+        The content of prepared.json.
+
+    Raises:
+        ValueError: bad input.
+        OSError: a file cannot be read or written.
+        RuntimeError: a program that this one calls failed.
+    """
+    with locked(output):
+        settings = data_settings(corpus)
+        done = read_json_or_none(output / FINAL)
+        complete = all((output / name).exists() for name in MADE)
+        # The settings' JSON objects have no order, but the test sets do.
+        test_sets = subsets(corpus)
+        same = complete and done is not None
+        same = same and (done["settings"], done["test_sets"]) == (settings, test_sets)
+        if same and raw is None and corpus.downloads:
+            return _report("already prepared", output, done)
+        sources = inputs.locate(corpus, folder, raw, downloads)
+        state = {
+            "settings": settings,
+            "test_sets": test_sets,
+            "inputs": inputs.checksums(sources),
+            "steps": {},
+        }
+        if same and done["inputs"] == state["inputs"]:
+            return _report("already prepared", output, done)
+        begun = read_json_or_none(output / STATE)
+        if begun is not None and begun == {**state, "steps": begun["steps"]}:
+            state = begun
+        else:
+            _clear(output)
+            write_json(output / STATE, state)
+        _run_steps(corpus, sources, output, workers, state)
+        done = _summary(corpus, state)
+        write_json(output / FINAL, done)
+        return _report("prepared", output, done)
+
+
+def data_settings(corpus: Corpus) -> dict:
+    """All that decides about the data made of given inputs, as prepared.json keeps it."""
+    return {"format": FORMAT, **corpus.settings()}
+
+
+def _summary(corpus: Corpus, state: dict) -> dict:
+    """The content of prepared.json."""
+    steps = state["steps"]
+    return {
+        "settings": state["settings"],
+        "inputs": state["inputs"],
+        "source_lang": corpus.source_lang,
+        "target_lang": corpus.target_lang,
+        "test_sets": state["test_sets"],
+        "pairs": steps["bpe"],
+        "training_pairs_read": steps["text"]["read"],
+        "dictionary": steps["bin"],
+        "post_process": corpus.post_process,
+        "versions": {name: version(name) for name in LIBRARIES},
+    }
+
+
+def _report(word: str, output: Path, done: dict) -> dict:
+    counts = ", ".join(f"{split} {count}" for split, count in done["pairs"].items())
+    print(f"{output}: {word}: {counts}", file=sys.stderr)
+    return done
+
+
+def _clear(output: Path) -> None:
+    """Removes an earlier preparation, but nothing that this program did not make."""
+    present = [name for name in MADE if (output / name).exists()]
+    if present and not {STATE, FINAL} & set(present):
+        raise ValueError(
+            f"{output}: holds {', '.join(present)}, made by something else: choose another --output"
+        )
+    # What says that the folder is this program's goes last, and what says it is complete first.
+    for name in sorted(present, key=lambda name: (name == STATE, name != FINAL)):
+        path = output / name
+        shutil.rmtree(path) if path.is_dir() else path.unlink()
+
+
+def _run_steps(
+    corpus: Corpus, sources: inputs.Sources, output: Path, workers: int, state: dict
+) -> None:
+    """Does the steps that are not done; state.json keeps what they return."""
+    raw, tok, codes, bpe, binary = (output / name for name in ("raw", "tok", "codes", "bpe", "bin"))
+
+    def step(name: str, function: Callable[[], object], *makes: Path) -> None:
+        if name not in state["steps"] or not all(path.exists() for path in makes):
+            state["steps"][name] = function()
+            write_json(output / STATE, state)
+
+    step("text", lambda: _tokenize(corpus, sources, output, workers), raw, tok)
+    step("codes", lambda: _learn(corpus, tok, codes, workers), codes)
+    step("bpe", lambda: _split(corpus, tok, codes, bpe, workers), bpe)
+    step("bin", lambda: _binarize(corpus, bpe, binary, workers, state["steps"]["bpe"]), binary)
+
+
+def _tokenize(
+    corpus: Corpus, sources: inputs.Sources, output: Path, workers: int
+) -> dict[str, int]:
+    """Writes raw/ and tok/; returns the number of training pairs read and kept."""
+    with (
+        scratch_folder(output / "extracted") as extracted,
+        new_folder(output / "raw") as raw,
+        new_folder(output / "tok") as tok,
+    ):
+        if corpus.reader == "cldr":
+            pairs = cldr.generate(*corpus.languages, corpus.sizes, corpus.seed)
+        else:
+            pairs = {
+                split: chain.from_iterable(read_pairs(*part) for part in parts)
+                for split, parts in inputs.unpack(sources, extracted).items()
+            }
+        with ExitStack() as stack:
+            writers = {
+                split: [
+                    stack.enter_context(LineWriter(folder / f"{split}.{lang}"))
+                    for folder in (raw, tok)
+                    for lang in corpus.languages
+                ]
+                for split in corpus.splits
+            }
+            return tokenize_splits(corpus, pairs, writers, workers)
+
+
+def tokenize_splits(
+    corpus: Corpus,
+    pairs: dict[str, Iterable[Pair]],
+    writers: dict[str, list[LineWriter]],
+    workers: int,
+) -> dict[str, int]:
+    """Cleans and tokenises all splits.
+
+    Args:
+        corpus: the settings.
+        pairs: the sentences of each split.
+        writers: for each split, where the items of its `Lines` go.
+        workers: number of processes.
+
+    Returns:
+        Number of training pairs read, and kept by cleaning (for validation, too, if held out).
+    """
+    read = kept = 0
+    for split, stream in pairs.items():
+        function = partial(tokenize_chunk, corpus, split)
+        for chunk in ordered_map(function, stream, workers, f"tokenize {split}"):
+            for lines in chunk:
+                to = split
+                if split == "train":
+                    read += 1
+                    if lines is None:
+                        continue
+                    kept += 1
+                    if corpus.hold_out and kept % corpus.hold_out == 0:
+                        to = "valid"
+                for writer, line in zip(writers[to], lines, strict=True):
+                    writer.write(line)
+    return {"read": read, "kept": kept}
+
+
+_tokenizer = lru_cache(Tokenizer)  # once in each process: it compiles large patterns
+
+
+def tokenize_chunk(corpus: Corpus, split: str, pairs: list[Pair]) -> list[Lines | None]:
+    """Cleans and tokenises some pairs; None for a training pair that cleaning drops."""
+    kind = split if split in ("train", "valid") else "test"
+    tokenizers = [
+        _tokenizer(lang, corpus.tokenize, kind, corpus.subword) for lang in corpus.languages
+    ]
+    result: list[Lines | None] = []
+    for pair in pairs:
+        source, target = (clean_line(line) for line in pair)
+        tokens = tokenizers[0](source), tokenizers[1](target)
+        keep = split != "train" or trainable(*tokens, corpus.clean, unit="words")
+        result.append((source, target, *tokens) if keep else None)
+    return result
+
+
+def _learn(corpus: Corpus, tok: Path, codes: Path, workers: int) -> None:
+    training = [tok / f"train.{lang}" for lang in corpus.languages]
+    subwords.learn(corpus.subword, training, corpus.subword_size, corpus.seed, workers, codes)
+
+
+def _split(corpus: Corpus, tok: Path, codes: Path, bpe: Path, workers: int) -> dict[str, int]:
+    """Writes bpe/; returns the number of pairs of each split."""
+    with new_folder(bpe) as folder:
+        counts = {
+            split: split_text(corpus, split, tok, codes, folder, workers) for split in corpus.splits
+        }
+    for split, count in counts.items():
+        if count == 0:
+            raise ValueError(f"{split}: no pair of sentences is left: see clean, hold_out")
+    return counts
+
+
+def split_text(
+    corpus: Corpus, split: str, tok: Path, codes: Path, folder: Path, workers: int
+) -> int:
+    """Splits one of tok/'s pairs of files into subwords.
+
+    Args:
+        corpus: the settings.
+        split: train, valid or a test set.
+        tok: folder of the tokenised files.
+        codes: BPE codes or sentencepiece model.
+        folder: where to write.
+        workers: number of processes.
+
+    Returns:
+        Number of pairs written.
+    """
+    names = [f"{split}.{lang}" for lang in corpus.languages]
+    pairs = zip(*(subwords.read_tokens(tok / name) for name in names), strict=True)
+    function = partial(split_chunk, corpus, split, codes)
+    count = 0
+    with LineWriter(folder / names[0]) as source, LineWriter(folder / names[1]) as target:
+        for chunk in ordered_map(function, pairs, workers, f"{corpus.subword} {split}"):
+            count += len(chunk)
+            for pair in chunk:
+                source.write(pair[0])
+                target.write(pair[1])
+    return count
+
+
+def split_chunk(corpus: Corpus, split: str, codes: Path, pairs: list[Pair]) -> list[Pair]:
+    """Splits some pairs into subwords; drops training pairs that are too long in subwords."""
+    sources, targets = (
+        apply(corpus.subword, codes, list(lines)) for lines in zip(*pairs, strict=True)
+    )
+    split_pairs = zip(sources, targets, strict=True)
+    if split != "train":
+        return list(split_pairs)
+    return [pair for pair in split_pairs if trainable(*pair, corpus.clean, unit="subwords")]
+
+
+def _binarize(
+    corpus: Corpus, bpe: Path, output: Path, workers: int, pairs: dict[str, int]
+) -> dict[str, int]:
+    with new_folder(output) as folder:
+        return binarize(corpus, bpe, folder, workers, pairs)

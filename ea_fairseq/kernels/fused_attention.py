@@ -1,0 +1,174 @@
+"""Evolving attention as one differentiable function that keeps no maps for its gradient."""
+
+import ctypes
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from .library import Heads, address, fields, function, heads_of, visible_rows, with_rows
+
+
+@dataclass(frozen=True)
+class Evolution:
+    """The constants of :class:`~ea_fairseq.variants.evolving.EvolvingLogits`, of its convolution
+    and of the attention."""
+
+    alpha: float
+    beta: float
+    scaling: float
+    move: tuple[int, int]
+    lower_triangular: bool
+
+
+def fused_attention(
+    queries: Tensor,
+    keys: Tensor,
+    values: Tensor,
+    visible: Tensor | None,
+    carry: Tensor | None,
+    kernel: Tensor,
+    bias: Tensor,
+    evolution: Evolution,
+    dropout: float = 0.0,
+    need_carry: bool = False,
+    need_probs: bool = False,
+) -> tuple[Tensor, Tensor | None, Tensor | None]:
+    """softmax(Z) V with Z of equation (4) of arXiv 2102.12895.
+
+    Equal, to rounding, to ``EvolvingLogits``, a masked softmax, dropout and a product one after
+    the other. Only ``queries``, ``keys``, ``values`` and ``carry`` are kept for the gradient, from
+    which the maps are computed again.
+
+    Args:
+        queries: (batch, heads, tgt_len, head_dim), not yet scaled
+        keys: (batch, heads, src_len, head_dim)
+        values: (batch, heads, src_len, head_dim)
+        visible: bool, broadcastable to (batch, 1, tgt_len, src_len), or None
+        carry: (batch, heads, tgt_len, src_len), or None in the first layer
+        kernel: (heads, heads, kernel_size, kernel_size)
+        bias: (heads,)
+        evolution: alpha, beta, the scaling of the products and the convolution's move
+        dropout: of the probabilities
+        need_carry: whether to return Z
+        need_probs: whether to return the probabilities
+
+    Returns:
+        output (batch, heads, tgt_len, head_dim), Z and the probabilities before dropout, both
+        (batch, heads, tgt_len, src_len) or None
+    """
+    bsz, _, tgt_len, _ = queries.shape
+    visible = visible_rows(visible, bsz, tgt_len, keys.size(2))
+    queries, keys, values = map(with_rows, (queries, keys, values))
+    return _FusedAttention.apply(
+        queries,
+        keys,
+        values,
+        visible,
+        None if carry is None else carry.contiguous(),
+        kernel.contiguous(),
+        bias.contiguous(),
+        evolution,
+        dropout,
+        need_carry,
+        need_probs,
+    )
+
+
+class _FusedAttention(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        ctx,
+        queries,
+        keys,
+        values,
+        visible,
+        carry,
+        kernel,
+        bias,
+        evolution,
+        dropout,
+        need_carry,
+        need_probs,
+    ):
+        shape = (*queries.shape[:3], keys.size(2))
+        noise = torch.dropout(queries.new_ones(shape), dropout, True) if dropout > 0 else None
+        evolved = queries.new_empty(shape) if need_carry else None
+        probs = queries.new_empty(shape) if need_probs else None
+        output = torch.empty_like(queries)
+        inputs = queries, keys, values, visible, carry, kernel, bias, noise
+        results = _Results(heads_of(output), address(evolved), address(probs))
+        _call("forward", inputs, evolution, results)
+        ctx.save_for_backward(*inputs)
+        ctx.evolution = evolution
+        ctx.set_materialize_grads(False)
+        return output, evolved, probs
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(ctx, grad_output, grad_evolved, grad_probs):
+        inputs = ctx.saved_tensors
+        queries, keys, values, _, carry, kernel, bias, _ = inputs
+        grad_output = torch.zeros_like(queries) if grad_output is None else with_rows(grad_output)
+        grad_maps = [
+            None if grad is None else grad.contiguous() for grad in (grad_evolved, grad_probs)
+        ]
+        grad_inputs = [torch.empty_like(tensor) for tensor in (queries, keys, values)]
+        others = [
+            None if tensor is None else torch.empty_like(tensor) for tensor in (carry, kernel, bias)
+        ]
+        gradients = _Gradients(
+            heads_of(grad_output),
+            *map(address, grad_maps),
+            *map(heads_of, grad_inputs),
+            *map(address, others),
+        )
+        _call("backward", inputs, ctx.evolution, gradients)
+        return *grad_inputs, None, *others, None, None, None, None
+
+
+def _call(name: str, inputs: tuple, evolution: Evolution, results: ctypes.Structure) -> None:
+    """Runs the library's function: ``results`` says where it writes."""
+    queries, keys, values, visible, carry, kernel, bias, noise = inputs
+    bsz, heads, tgt_len, head_dim = queries.shape
+    arguments = _Attention(
+        *(bsz, heads, tgt_len, keys.size(2), head_dim),
+        *(kernel.size(-1), *evolution.move, evolution.lower_triangular),
+        min(torch.get_num_threads(), bsz),
+        *(evolution.alpha, evolution.beta, evolution.scaling),
+        *map(heads_of, (queries, keys, values)),
+        address(visible),
+        *((0, 0) if visible is None else (visible.stride(0), visible.stride(2))),
+        *map(address, (kernel, bias, carry, noise)),
+    )
+    size = function("scratch_size", queries.dtype)
+    size.restype = ctypes.c_int64
+    scratch = queries.new_empty(size(ctypes.byref(arguments)))
+    arguments.scratch = address(scratch)
+    function(name, queries.dtype)(ctypes.byref(arguments), ctypes.byref(results))
+
+
+# The structures of attention.cpp, field by field.
+class _Attention(ctypes.Structure):
+    _fields_ = [
+        *fields(ctypes.c_int64, "batch heads tgt_len src_len head_dim"),
+        *fields(ctypes.c_int64, "kernel_size down right lower_triangular threads"),
+        *fields(ctypes.c_double, "alpha beta scaling"),
+        *fields(Heads, "queries keys values"),
+        *fields(ctypes.c_void_p, "visible"),
+        *fields(ctypes.c_int64, "visible_batch_stride visible_row_stride"),
+        *fields(ctypes.c_void_p, "weight bias carry noise scratch"),
+    ]
+
+
+class _Results(ctypes.Structure):
+    _fields_ = [("output", Heads), *fields(ctypes.c_void_p, "evolved probs")]
+
+
+class _Gradients(ctypes.Structure):
+    _fields_ = [
+        ("output", Heads),
+        *fields(ctypes.c_void_p, "evolved probs"),
+        *fields(Heads, "queries keys values"),
+        *fields(ctypes.c_void_p, "carry weight bias"),
+    ]

@@ -1,0 +1,97 @@
+"""One step of decoding with evolving attention, for all hypotheses at once."""
+
+import ctypes
+
+import torch
+from torch import Tensor
+
+from ..variants.cached_heads import CachedHeads
+from .fused_attention import Evolution
+from .library import Heads, address, fields, function, heads_of, visible_rows, with_rows
+
+State = dict[str, Tensor]
+
+
+def fused_step(
+    queries: Tensor,
+    cached: CachedHeads,
+    visible: Tensor | None,
+    carry: Tensor | None,
+    state: State,
+    kernel: Tensor,
+    bias: Tensor,
+    evolution: Evolution,
+    need_carry: bool = False,
+    need_probs: bool = False,
+) -> tuple[Tensor, Tensor | None, Tensor | None, State]:
+    """One row of :func:`~.fused_attention.fused_attention`; without gradients.
+
+    Equal, to rounding, to ``EvolvingLogits.attend_step`` on torch, with the same state.
+
+    Args:
+        queries: (batch, heads, 1, head_dim), not yet scaled
+        cached: keys and values
+        visible: bool, broadcastable to (batch, 1, 1, src_len), or None
+        carry: (batch, heads, 1, src_len), or None
+        state: that of ``MapConvolution.step``
+        kernel, bias, evolution: as in ``fused_attention``
+        need_carry: whether to return Z
+        need_probs: whether to return the probabilities
+
+    Returns:
+        output (batch, heads, 1, head_dim), Z and probabilities (batch, heads, 1, src_len) or None,
+        and the new state
+    """
+    bsz, heads, _, head_dim = queries.shape
+    src_len = cached.keys.size(0) if cached.rows is None else cached.rows.size(1)
+    reach = (kernel.size(-1) - 1) // 2
+    right = evolution.move[1]
+    queries = with_rows(queries)
+    visible = visible_rows(visible, bsz, 1, src_len)
+    carry = None if carry is None else carry.contiguous()
+    kernel, bias = kernel.contiguous(), bias.contiguous()
+    pending, rows_visible = state.get("pending"), state.get("rows_visible")
+    output = queries.new_empty(bsz, heads, 1, head_dim)
+    evolved = queries.new_empty(bsz, heads, 1, src_len) if need_carry else None
+    probs = queries.new_empty(bsz, heads, 1, src_len) if need_probs else None
+    new_pending = queries.new_empty(bsz, 2 * reach, heads, src_len + 2 * right)
+    new_rows_visible = torch.empty(bsz, reach, dtype=torch.bool)
+    step = _Step(
+        *(bsz, heads, src_len, head_dim, kernel.size(-1), right),
+        min(torch.get_num_threads(), bsz),
+        *(evolution.alpha, evolution.beta, evolution.scaling),
+        *(heads_of(queries), heads_of(output)),
+        *(_positions(kept, heads) for kept in (cached.keys, cached.values)),
+        address(cached.rows),
+        cached.hypotheses,
+        address(visible),
+        0 if visible is None else visible.stride(0),
+        *map(address, (kernel, bias, carry, pending)),
+        0 if pending is None else pending.size(3),
+        *map(address, (rows_visible, new_pending, new_rows_visible, evolved, probs)),
+    )
+    function("step", queries.dtype)(ctypes.byref(step))
+    return output, evolved, probs, {"pending": new_pending, "rows_visible": new_rows_visible}
+
+
+def _positions(kept: Tensor, num_heads: int) -> Heads:
+    """Where the heads of (positions, rows, embed_dim) lie."""
+    position, row, _ = kept.stride()
+    return Heads(kept.data_ptr(), row, kept.size(2) // num_heads, position)
+
+
+class _Step(ctypes.Structure):
+    """The structure of step.cpp, field by field."""
+
+    _fields_ = [
+        *fields(ctypes.c_int64, "batch heads src_len head_dim kernel_size right threads"),
+        *fields(ctypes.c_double, "alpha beta scaling"),
+        *fields(Heads, "queries output keys values"),
+        *fields(ctypes.c_void_p, "rows"),
+        *fields(ctypes.c_int64, "hypotheses"),
+        *fields(ctypes.c_void_p, "visible"),
+        *fields(ctypes.c_int64, "visible_stride"),
+        *fields(ctypes.c_void_p, "weight bias carry pending"),
+        *fields(ctypes.c_int64, "columns"),
+        *fields(ctypes.c_void_p, "rows_visible new_pending new_rows_visible evolved probs"),
+    ]

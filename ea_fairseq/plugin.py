@@ -1,0 +1,74 @@
+"""Registers the models with fairseq: now, or as soon as fairseq is imported."""
+
+from __future__ import annotations
+
+import importlib.abc
+import importlib.machinery
+import importlib.util
+import sys
+from collections.abc import Sequence
+from types import ModuleType
+
+
+def register_with_fairseq() -> None:
+    """Register now where fairseq is imported, and at its import where it is not."""
+    if "fairseq" in sys.modules:
+        _register()
+    elif not any(isinstance(finder, _FairseqFinder) for finder in sys.meta_path):
+        sys.meta_path.insert(0, _FairseqFinder())
+
+
+def _register() -> None:
+    try:
+        import fairseq.models  # noqa: F401
+        import fairseq.tasks  # noqa: F401
+    except Exception as error:
+        raise _broken(error) from None
+    from . import compat
+    from .models import ea_transformer  # noqa: F401  (registers the architectures)
+
+    compat.install()
+
+
+def _broken(error: Exception) -> ImportError:
+    # fairseq 0.12.2 does not fail with an ImportError on Python 3.11, but inside a dataclass.
+    return ImportError(
+        "ea_fairseq needs a working fairseq: pip install ve-fairseq==0.12.3 "
+        f"(and remove any other package named fairseq). Importing fairseq failed with: "
+        f"{type(error).__name__}: {error}"
+    )
+
+
+class _FairseqFinder(importlib.abc.MetaPathFinder):
+    """Finds fairseq where Python would, and registers with it once it is loaded."""
+
+    def find_spec(
+        self, name: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> importlib.machinery.ModuleSpec | None:
+        if name != "fairseq":
+            return None
+        sys.meta_path.remove(self)
+        spec = importlib.util.find_spec(name)
+        if spec is not None and spec.loader is not None:
+            spec.loader = _FairseqLoader(spec.loader)
+        return spec
+
+
+class _FairseqLoader(importlib.abc.Loader):
+    """Another loader, and then the registration."""
+
+    def __init__(self, loader: importlib.abc.Loader):
+        self.loader = loader
+
+    def create_module(self, spec: importlib.machinery.ModuleSpec) -> ModuleType | None:
+        return self.loader.create_module(spec)
+
+    def exec_module(self, module: ModuleType) -> None:
+        spec = module.__spec__
+        assert spec is not None
+        spec.loader = module.__loader__ = self.loader  # for whoever asks for fairseq's files
+        try:
+            self.loader.exec_module(module)
+        except Exception as error:
+            raise _broken(error) from None
+        _register()

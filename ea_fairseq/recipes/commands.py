@@ -1,0 +1,82 @@
+"""The command of every step, as a list of arguments that can be printed, copied and run."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from pathlib import Path
+
+from .options import as_arguments
+from .recipe import Recipe
+from .runs import Run
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+USER_DIR = Path(__file__).resolve().parents[1]
+SCRIPTS = REPOSITORY / "scripts"
+
+
+def prepare_command(recipe: Recipe, data: Path, raw: Path | None, workers: int | None) -> list[str]:
+    """Raw text to binarized data."""
+    command = [sys.executable, str(SCRIPTS / "prepare.py"), str(recipe.corpus)]
+    command += ["--output", str(data)]
+    command += ["--raw", str(raw)] if raw else []
+    return command + (["--workers", str(workers)] if workers else [])
+
+
+def train_command(recipe: Recipe, run: Run) -> list[str]:
+    """fairseq-train; goes on from checkpoint_last.pt where there is one."""
+    return [
+        *(sys.executable, "-m", "fairseq_cli.train", str(run.data / "bin")),
+        *("--user-dir", str(USER_DIR), "--save-dir", str(run.checkpoints)),
+        *("--seed", str(run.seed)),
+        *as_arguments(recipe.options("train")),
+    ]
+
+
+def average_command(recipe: Recipe, run: Run) -> list[str]:
+    """The mean of the last (or best) checkpoints."""
+    return [
+        *(sys.executable, str(SCRIPTS / "average_checkpoints.py")),
+        *("--inputs", str(run.checkpoints), "--output", str(run.model(recipe))),
+        *as_arguments(recipe.options("average")),
+    ]
+
+
+def generate_command(recipe: Recipe, run: Run, subset: str, results_path: Path) -> list[str]:
+    """fairseq-generate on one of the test sets."""
+    return [
+        *(sys.executable, "-m", "fairseq_cli.generate", str(run.data / "bin")),
+        *("--user-dir", str(USER_DIR), "--path", str(run.model(recipe))),
+        *("--gen-subset", subset, "--results-path", str(results_path)),
+        *as_arguments(recipe.options("generate")),
+    ]
+
+
+def interactive_command(recipe: Recipe, run: Run, buffer_size: int) -> list[str]:
+    """fairseq-interactive on standard input, with the same search."""
+    return [
+        *(sys.executable, "-m", "fairseq_cli.interactive", str(run.data / "bin")),
+        *("--user-dir", str(USER_DIR), "--path", str(run.model(recipe))),
+        *("--source-lang", run.languages[0], "--target-lang", run.languages[1]),
+        *("--buffer-size", str(buffer_size), "--input", "-"),
+        *as_arguments(recipe.options("generate")),
+    ]
+
+
+def evaluate_command(recipe: Recipe, run: Run, test_set: str) -> list[str]:
+    """Every score of one test set."""
+    source, target = run.languages
+    command = [sys.executable, str(SCRIPTS / "evaluate.py")]
+    command += ["--generated", str(run.generated(test_set))]
+    command += ["--tokenized-references", str(run.data / "tok" / f"{test_set}.{target}")]
+    command += ["--references", str(run.data / "raw" / f"{test_set}.{target}")]
+    command += ["--sources", str(run.data / "raw" / f"{test_set}.{source}")]
+    command += ["--target-lang", target]
+    command += ["--text", str(run.text(test_set)), "--json", str(run.scores(test_set))]
+    return command + as_arguments(recipe.options("evaluate"))
+
+
+def printable(command: list[str], environment: dict[str, str]) -> str:
+    """A command as one would type it."""
+    assignments = [f"{name}={shlex.quote(value)}" for name, value in environment.items()]
+    return " ".join(assignments + [shlex.join(command)])

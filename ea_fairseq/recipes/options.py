@@ -1,0 +1,153 @@
+"""Checks a recipe's options against the parsers of fairseq-train and fairseq-generate."""
+
+from __future__ import annotations
+
+import argparse
+import difflib
+import logging
+import re
+from pathlib import Path
+from typing import Any
+
+from ..corpus.config import Corpus
+from .recipe import Recipe
+
+#: Options that decide which further options exist.
+_CHOICES = ("task", "arch", "criterion", "optimizer", "lr-scheduler", "tokenizer", "bpe", "scoring")
+
+
+def as_arguments(options: dict[str, Any]) -> list[str]:
+    """Options as command-line arguments: true becomes a flag, false and null are left out."""
+    arguments = []
+    for name, value in options.items():
+        if value is True:
+            arguments.append(f"--{name}")
+        elif value is not False and value is not None:
+            arguments += [f"--{name}", str(value)]
+    return arguments
+
+
+def check_options(recipe: Recipe, user_dir: Path) -> None:
+    """Check the ``train`` and ``generate`` sections of a recipe.
+
+    Raises:
+        ValueError: an option that fairseq does not have with this task, architecture, criterion,
+            optimizer and scheduler, or a value that fairseq's parser refuses.
+    """
+    if "arch" not in recipe.options("train"):
+        raise ValueError(f"{recipe.path}: no 'train: arch': choose a recipe that names a model")
+    for section in ("train", "generate"):
+        _check_section(recipe, section, user_dir)
+
+
+def check_subwords(recipe: Recipe, corpus: Corpus) -> None:
+    """Check that the recipe makes words of the corpus' subwords before it scores them.
+
+    Raises:
+        ValueError: ``generate: post-process`` (or remove-bpe), or ``train: eval-bleu-remove-bpe``
+            beside ``eval-bleu``, is that of other subwords, or missing.
+    """
+    fitting = [corpus.post_process]
+    fitting += ["@@ ", "@@"] if corpus.subword == "bpe" else []  # other names of the same
+    generate, train = recipe.options("generate"), recipe.options("train")
+    given = {"generate: post-process": generate.get("post-process", generate.get("remove-bpe"))}
+    if train.get("eval-bleu"):
+        given["train: eval-bleu-remove-bpe"] = train.get("eval-bleu-remove-bpe")
+    for name, value in given.items():
+        # A bare --remove-bpe is subword-nmt's.
+        value = "subword_nmt" if value is True else value
+        if value not in fitting:
+            raise ValueError(
+                f"{recipe.path}: '{name}' must be {fitting[0]} for a corpus with subword: "
+                f"{corpus.subword}, not {value}: pieces of words would be scored"
+            )
+
+
+def _check_section(recipe: Recipe, section: str, user_dir: Path) -> None:
+    options = recipe.options(section)
+    choosing = {name: options[name] for name in _CHOICES if name in options}
+    fixed = ["data", "--user-dir", str(user_dir)]
+    if section == "generate":
+        fixed += ["--path", "model.pt"]
+    # A first parse with the choices alone teaches the parser which options belong to them.
+    parser = _parser(section)
+    for name in choosing:
+        _check_choice(parser, recipe, section, name)
+    _parse(parser, fixed + as_arguments(choosing), recipe, section)
+    known = parser._option_string_actions
+    for name, value in options.items():
+        where = f"{recipe.origin[section, name]}: '{section}: {name}'"
+        action = known.get(f"--{name}")
+        if action is None:
+            near = difflib.get_close_matches(f"--{name}", known, n=5)
+            hint = f"nearest: {', '.join(n.removeprefix('--') for n in near)}; " if near else ""
+            raise ValueError(
+                f"{where} is not an option of fairseq-{section} with this recipe's choices "
+                f"({hint}see fairseq-{section} --help)"
+            )
+        if action.nargs == 0 and not isinstance(value, bool):
+            raise ValueError(f"{where} is a switch: choose from true, false; not {value!r}")
+        if action.nargs not in (0, "?") and value is True:
+            raise ValueError(f"{where} takes a value, not true")
+    _parse(_parser(section), fixed + as_arguments(options), recipe, section)
+
+
+def _check_choice(parser: Any, recipe: Recipe, section: str, name: str) -> None:
+    """Refuse an unknown architecture, task, ... with the nearest of fairseq's many."""
+    action = parser._option_string_actions.get(f"--{name}")
+    value = recipe.options(section)[name]
+    if action is None or action.choices is None or value in action.choices:
+        return
+    choices = sorted(action.choices)
+    near = difflib.get_close_matches(str(value), choices, n=8, cutoff=0.3) or choices[:8]
+    raise ValueError(
+        f"{recipe.origin[section, name]}: '{section}: {name}' is {value!r} "
+        f"(choose from {', '.join(near)}, ...; fairseq-{section} --help lists all {len(choices)})"
+    )
+
+
+def _parser(section: str) -> argparse.ArgumentParser:
+    from fairseq import options
+
+    make = options.get_training_parser if section == "train" else options.get_generation_parser
+    return make()
+
+
+def _parse(
+    parser: argparse.ArgumentParser, arguments: list[str], recipe: Recipe, section: str
+) -> None:
+    from fairseq import options
+
+    def refuse(message: str) -> None:
+        # argparse starts with "argument --dropout: ..."; name the file that has the option.
+        named = re.match(r"argument (?:-\w/)?--([\w-]+)", message)
+        file = recipe.origin.get((section, named[1])) if named else None
+        raise ValueError(f"{file or recipe.path}: '{section}': {message}")
+
+    parser.error = refuse  # argparse would print its usage, several screens of it, and exit
+    options.parse_args_and_arch(parser, arguments)
+
+
+def model_options(recipe: Recipe) -> dict[str, Any]:
+    """Those of the recipe's training options that belong to its architecture."""
+    from fairseq.models import ARCH_MODEL_REGISTRY
+
+    options = recipe.options("train")
+    parser = argparse.ArgumentParser(add_help=False)
+    ARCH_MODEL_REGISTRY[options["arch"]].add_args(parser)
+    return {
+        name: value
+        for name, value in options.items()
+        if f"--{name}" in parser._option_string_actions and value not in (False, None)
+    }
+
+
+def load_plugin(user_dir: Path) -> None:
+    """Import the plugin, so that fairseq's parsers know its architectures."""
+    logging.disable(logging.INFO)  # what fairseq's modules have to say when they are imported
+    try:
+        from fairseq import utils
+
+        utils.import_user_module(argparse.Namespace(user_dir=str(user_dir)))
+    finally:
+        logging.disable(logging.NOTSET)

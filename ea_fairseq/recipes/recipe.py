@@ -1,0 +1,159 @@
+"""Recipes: YAML files with ``base:`` files, merged section by section, option by option."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from .. import yaml_file
+
+#: Sections of a recipe that hold options; ``corpus`` (a path) and ``base`` stand beside them.
+SECTIONS = ("train", "average", "generate", "evaluate")
+
+AVERAGE_KEYS = (
+    "num-epoch-checkpoints",
+    "num-update-checkpoints",
+    "num-best-checkpoints",
+    "checkpoint-upper-bound",
+    "maximize-best-checkpoint-metric",
+)
+EVALUATE_KEYS = ("lowercase", "compound-split")
+
+#: Options that the runner passes itself: the same recipe must work in any folder, with any seed.
+OPTIONS_OF_THE_RUNNER = {
+    "train": ("data", "user-dir", "save-dir", "seed", "restore-file"),
+    "generate": ("data", "user-dir", "path", "results-path", "gen-subset"),
+}
+
+
+@dataclass
+class Recipe:
+    """A recipe with all its bases merged in.
+
+    ``origin[section, option]`` is the file (or ``--set``) that gave the option its value, for
+    error messages. ``sections["average"]`` is None where the best checkpoint is used as it is.
+    """
+
+    path: Path
+    corpus: Path
+    sections: dict[str, dict[str, Any] | None]
+    origin: dict[tuple[str, str], str] = field(default_factory=dict)
+
+    @property
+    def corpus_name(self) -> str:
+        """Name of the folder that describes the corpus, such as ``multi30k.de-en``."""
+        return self.corpus.resolve().parent.name
+
+    @property
+    def name(self) -> str:
+        """Name of the recipe within its corpus, such as ``ea_transformer_lite``."""
+        return self.path.stem
+
+    def options(self, section: str) -> dict[str, Any]:
+        """The options of a section; empty where the recipe has none."""
+        return self.sections.get(section) or {}
+
+
+def load_recipe(path: str | Path, overrides: list[str] | None = None) -> Recipe:
+    """Read a recipe, merge its bases into it, apply ``section.option=value`` overrides.
+
+    Raises:
+        ValueError: unknown sections or keys, bases that lead in a circle, unreadable YAML.
+    """
+    path = Path(path)
+    merged = _load_merged(path, ())
+    for override in overrides or []:
+        _merge(merged, _parse_override(override), f"--set {override}")
+    if "corpus" not in merged["values"]:
+        raise ValueError(f"{path}: neither it nor its bases have 'corpus: <corpus.yml>'")
+    sections = {name: merged["values"].get(name, {}) for name in SECTIONS}
+    recipe = Recipe(path, merged["values"]["corpus"], sections, merged["origin"])
+    if not recipe.options("train"):
+        raise ValueError(f"{path}: neither it nor its bases have a section 'train:'")
+    return recipe
+
+
+def _load_merged(path: Path, parents: tuple[Path, ...]) -> dict[str, dict]:
+    """Values of ``path`` over those of its bases, with the file that each option came from."""
+    if path.resolve() in parents:
+        raise ValueError(f"{path}: is its own base, by way of {parents[-1]}")
+    content = _read_yaml(path)
+    bases = content.pop("base", [])
+    merged: dict[str, dict] = {"values": {}, "origin": {}}
+    for base in [bases] if isinstance(bases, str) else bases:
+        from_base = _load_merged(path.parent / base, (*parents, path.resolve()))
+        for name, value in from_base["values"].items():
+            _merge(merged, {name: value}, from_base["origin"])
+    _merge(merged, content, str(path))
+    return merged
+
+
+def _read_yaml(path: Path) -> dict[str, Any]:
+    if not path.exists():
+        raise ValueError(f"{path}: no such recipe")
+    content = yaml_file.read(path)
+    content = {} if content is None else content
+    if not isinstance(content, dict):
+        raise ValueError(f"{path}: a recipe is a mapping of sections, not {content!r}")
+    bases = content.get("base", [])
+    listed = bases if isinstance(bases, list) else [bases]
+    if not all(isinstance(base, str) for base in listed):
+        raise ValueError(f"{path}: base: is a file name or a list of them, not {bases!r}")
+    if not isinstance(content.get("corpus", ""), str):
+        raise ValueError(f"{path}: corpus: is a file name, not {content['corpus']!r}")
+    if "corpus" in content:
+        content["corpus"] = path.parent / content["corpus"]
+    return content
+
+
+def _merge(into: dict[str, dict], content: dict[str, Any], origin: str | dict) -> None:
+    """Lay ``content`` over ``into``; ``origin`` is a file name, or the origins of a base."""
+    for section, value in content.items():
+        file = origin if isinstance(origin, str) else section
+        if section == "corpus":
+            into["values"]["corpus"] = value
+            continue
+        if section not in SECTIONS:
+            choices = ", ".join(("base", "corpus", *SECTIONS))
+            raise ValueError(f"{file}: unknown section {section!r} (choose from {choices})")
+        if value is None and section == "average":
+            into["values"][section] = None
+            continue
+        if value is None:
+            value = {}
+        if not isinstance(value, dict):
+            raise ValueError(f"{file}: section '{section}' holds options, not {value!r}")
+        options = into["values"].get(section) or {}
+        into["values"][section] = options | value
+        for key in value:
+            source = origin if isinstance(origin, str) else origin[section, key]
+            into["origin"][section, key] = source
+            _check_key(section, key, source)
+
+
+def _check_key(section: str, key: str, file: str) -> None:
+    """Refuse keys known to be wrong without asking fairseq; options.py asks fairseq."""
+    known = {"average": AVERAGE_KEYS, "evaluate": EVALUATE_KEYS}.get(section)
+    if known is not None and key not in known:
+        choices = ", ".join(known)
+        raise ValueError(f"{file}: unknown key {f'{section}: {key}'!r} (choose from {choices})")
+    if key in OPTIONS_OF_THE_RUNNER.get(section, ()):
+        raise ValueError(f"{file}: {f'{section}: {key}'!r} is set by run_recipe.py itself")
+
+
+def _parse_override(text: str) -> dict[str, Any]:
+    """``dropout=0.3`` (train), ``generate.beam=4`` or ``average=null`` as a recipe's content."""
+    name, equals, value = text.partition("=")
+    if not equals or not name:
+        raise ValueError(f"--set {text}: write option=value or section.option=value")
+    section, dot, option = name.partition(".")
+    parsed = yaml_file.parse(value, f"--set {text}")
+    if name == "average" and parsed is None:
+        return {"average": None}
+    if not dot:
+        section, option = "train", name
+    if section not in SECTIONS:
+        choices = ", ".join(SECTIONS)
+        raise ValueError(f"--set {text}: unknown section {section!r} (choose from {choices})")
+    return {section: {option.removeprefix("--"): parsed}}

@@ -1,0 +1,83 @@
+"""Where data and runs lie on disk, and reading what a run left there.
+
+<work-dir>/data/<corpus>/                        made by prepare.py
+<work-dir>/runs/<corpus>/<recipe>/seed<k>/
+    checkpoints/  averaged.pt                    training, averaging
+    generate/<test set>.txt                      fairseq-generate's output
+    generate/<test set>.<language>               the translations, detokenized
+    scores/<test set>.json                       evaluate.py's output
+    logs/<step>.log  steps/<step>.json           what each step printed; that it is done
+    results.json                                 settings, versions, times, scores
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from ..corpus.config import Corpus
+from .recipe import Recipe
+
+
+@dataclass(frozen=True)
+class Run:
+    """One recipe trained with one seed."""
+
+    data: Path
+    folder: Path
+    seed: int
+    languages: tuple[str, str]
+    test_sets: list[str]
+
+    @property
+    def checkpoints(self) -> Path:
+        """fairseq-train's --save-dir."""
+        return self.folder / "checkpoints"
+
+    def model(self, recipe: Recipe) -> Path:
+        """The checkpoint that translates: the average, or the best where nothing is averaged."""
+        if recipe.sections["average"] is None:
+            return self.checkpoints / "checkpoint_best.pt"
+        return self.folder / "averaged.pt"
+
+    def generated(self, test_set: str) -> Path:
+        """fairseq-generate's output for a test set."""
+        return self.folder / "generate" / f"{test_set}.txt"
+
+    def text(self, test_set: str) -> Path:
+        """The translations, detokenized, in the order of the corpus."""
+        return self.folder / "generate" / f"{test_set}.{self.languages[1]}"
+
+    def scores(self, test_set: str) -> Path:
+        """evaluate.py's output for a test set."""
+        return self.folder / "scores" / f"{test_set}.json"
+
+    def log(self, step: str) -> Path:
+        """Everything that a step printed."""
+        return self.folder / "logs" / f"{step}.log"
+
+    @property
+    def results(self) -> Path:
+        """The summary that is written last."""
+        return self.folder / "results.json"
+
+    @property
+    def subsets(self) -> dict[str, str]:
+        """fairseq's name of each test subset (test, test1, test2, ...) -> the test set's name."""
+        return {f"test{i or ''}": name for i, name in enumerate(self.test_sets)}
+
+
+def find_run(recipe: Recipe, corpus: Corpus, work_dir: Path, name: str | None, seed: int) -> Run:
+    """The run of a recipe on its corpus, whether or not it has begun.
+
+    Args:
+        recipe: the recipe
+        corpus: the corpus that it names
+        work_dir: the folder of data/ and runs/
+        name: the name of the runs' folder; the recipe's own where it is None
+        seed: the run's seed
+    """
+    work_dir = work_dir.absolute()
+    folder = work_dir / "runs" / recipe.corpus_name / (name or recipe.name) / f"seed{seed}"
+    data = work_dir / "data" / recipe.corpus_name
+    return Run(data, folder, seed, corpus.languages, corpus.test_sets)

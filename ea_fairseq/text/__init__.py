@@ -1,0 +1,5 @@
+"""From text to a model's tokens and back: one copy for preparing a corpus and using a model.
+
+tokens.py    cleaning, normalising, tokenising, detokenising
+subwords.py  applying BPE or sentencepiece
+"""

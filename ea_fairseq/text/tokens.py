@@ -1,0 +1,114 @@
+"""From a raw line to tokens and back: cleaning, normalising, tokenising, detokenising."""
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from sacremoses import MosesDetokenizer, MosesPunctNormalizer, MosesTokenizer
+
+# Control characters and Unicode's line and paragraph separators: other programs would break a
+# line or a token there. A non-breaking space stays: the punctuation rules look at it.
+_CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029]")
+
+
+def clean_line(line: str) -> str:
+    """`line` without surrounding space, a space in place of each control character."""
+    return _CONTROL.sub(" ", line).strip()
+
+
+@dataclass(frozen=True)
+class Tokenization:
+    """How a line becomes tokens: key `tokenize` of a corpus.yml.
+
+    The keys that hold a list take true, false, or some of train/valid/test.
+    """
+
+    tokenizer: str = "moses"  # moses, or none for text that is tokenised already
+    normalize: tuple[str, ...] = ()  # unify quotation marks, dashes, spaces
+    straight_apostrophes: tuple[str, ...] = ()  # ’ becomes '
+    printable_only: tuple[str, ...] = ()  # a space in place of invisible characters
+    lowercase: bool = False
+    escape: bool = False  # & < > | ' " [ ] as XML entities, as Moses' Perl scripts do
+    split_hyphens: bool = False  # foo-bar becomes foo @-@ bar
+
+
+class _FastMosesTokenizer(MosesTokenizer):
+    """sacremoses' tokenizer with its character sets built once instead of for every token."""
+
+    _lower = frozenset(MosesTokenizer.IsLower)
+    _alpha = frozenset(MosesTokenizer.IsAlpha)
+
+    def __init__(self, lang: str):
+        super().__init__(lang)
+        self.NONBREAKING_PREFIXES = frozenset(self.NONBREAKING_PREFIXES)
+        self._alpha = frozenset(self.IsAlpha)  # the parent class widens it for some languages
+
+    def islower(self, text: str) -> bool:
+        return self._lower.issuperset(text)
+
+    def isanyalpha(self, text: str) -> bool:
+        return not self._alpha.isdisjoint(text)
+
+
+class Tokenizer:
+    """Turns a clean line into space-separated tokens.
+
+    Args:
+        lang: language code; decides on abbreviations, apostrophes and quotation marks.
+        settings: the corpus' `tokenize` settings.
+        kind: "train", "valid" or "test"; some settings hold for some of them only.
+        subword: "bpe" or "sentencepiece", whose marker must not appear in the text.
+    """
+
+    def __init__(self, lang: str, settings: Tokenization, kind: str, subword: str):
+        self.settings = settings
+        self.straighten = kind in settings.straight_apostrophes
+        self.printable = kind in settings.printable_only
+        self.subword = subword
+        self.moses = _FastMosesTokenizer(lang) if settings.tokenizer == "moses" else None
+        self.substitutions = []
+        if kind in settings.normalize:
+            rules = MosesPunctNormalizer(lang).substitutions
+            self.substitutions = [(re.compile(pattern), by) for pattern, by in rules]
+
+    def __call__(self, line: str) -> str:
+        if self.straighten:
+            line = line.replace("’", "'")
+        if self.substitutions:
+            for pattern, by in self.substitutions:
+                line = pattern.sub(by, line)
+            line = line.strip()
+        if self.printable:
+            line = "".join(c if c.isprintable() or c.isspace() else " " for c in line)
+        if self.moses:
+            line = self.moses.tokenize(
+                line,
+                aggressive_dash_splits=self.settings.split_hyphens,
+                escape=self.settings.escape,
+                return_str=True,
+            )
+        if self.settings.lowercase:
+            line = line.lower()
+        return " ".join(protect_marker(line, self.subword).split())
+
+
+def protect_marker(line: str, subword: str) -> str:
+    """Changes what looks like the mark of a subword, so that restoring words cannot be misled.
+
+    BPE writes "@@" after a piece that continues: every "@@" of the text becomes "@ @", which is
+    also what the Moses rules do. sentencepiece writes U+2581 before a word: it becomes "_".
+    """
+    if subword == "bpe":
+        return re.sub("@(?=@)", "@ ", line)
+    return line.replace("\u2581", "_")
+
+
+def detokenize(tokens: list[str], lang: str) -> list[str]:
+    """Undo Moses tokenization."""
+    join = detokenizer(lang)
+    return [join(line.split()) for line in tokens]
+
+
+def detokenizer(lang: str) -> Callable[[list[str]], str]:
+    """What makes a line of tokens, in a language."""
+    return MosesDetokenizer(lang=lang).detokenize

@@ -1,1 +1,0 @@
-"""What the commands share: files written whole or not at all, locks, settings in YAML."""

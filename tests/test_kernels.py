@@ -1,0 +1,299 @@
+"""The compiled attention maps: equal to the equations on torch, never required."""
+
+import itertools
+import logging
+
+import pytest
+import torch
+from small_models import build_strong, padded, sentences
+
+from ea_fairseq.errors import UserError
+from ea_fairseq.kernels import library
+from ea_fairseq.kernels.dropout import dropout_add
+from ea_fairseq.variants.cached_heads import CachedHeads, append
+from ea_fairseq.variants.evolving import EvolvingLogits
+
+needs_compiler = pytest.mark.skipif(library.compiler() is None, reason="no C++ compiler")
+
+
+def attention_inputs(attention, num_heads, lengths, kernel_size, dtype, hide, **options):
+    """A transform and its inputs, all of which take gradients, and what is visible."""
+    torch.manual_seed(sum(lengths) + num_heads)
+    bsz, tgt_len, src_len = lengths
+    src_len = tgt_len if attention != "encoder-decoder" else src_len
+    settings = {"alpha": 0.3, "beta": 0.5, "convolution": True, "skip": True, **options}
+    transform = EvolvingLogits(attention, num_heads, kernel_size=kernel_size, **settings).to(dtype)
+    visible = None
+    if attention == "decoder":
+        visible = torch.ones(tgt_len, tgt_len, dtype=torch.bool).tril()[None, None]
+    if hide:
+        queries, keys = torch.rand(bsz, tgt_len) < 0.7, torch.rand(bsz, src_len) < 0.7
+        pairs = queries[:, None, :, None] & keys[:, None, None, :]
+        visible = pairs if visible is None else pairs & visible
+    shapes = [(bsz, num_heads, length, 6) for length in (tgt_len, src_len, src_len)]
+    shapes.append((bsz, num_heads, tgt_len, src_len))
+    tensors = [torch.randn(shape, dtype=dtype, requires_grad=True) for shape in shapes]
+    return transform, tensors, visible
+
+
+def results(transform, tensors, visible, dropout=0.0):
+    """Output, carry, probabilities, and the gradients of all inputs and parameters."""
+    torch.manual_seed(5)
+    queries, keys, values, carry = tensors
+    outputs = transform.attend(queries, keys, values, 0.7, visible, carry, dropout, need_probs=True)
+    outputs = [output for output in outputs if output is not None]
+    weights = [torch.randn_like(output) for output in outputs]
+    loss = sum((output * weight).sum() for output, weight in zip(outputs, weights, strict=True))
+    inputs = [*tensors, *transform.parameters()]
+    return outputs + list(torch.autograd.grad(loss, inputs, materialize_grads=True))
+
+
+def assert_equal_to_torch(transform, tensors, visible, dropout=0.0):
+    compiled = results(transform, tensors, visible, dropout)
+    with library.torch_alone():
+        expected = results(transform, tensors, visible, dropout)
+    single = tensors[0].dtype == torch.float32
+    for ours, theirs in zip(compiled, expected, strict=True):
+        scale = 1 + theirs.abs().max().item()
+        torch.testing.assert_close(ours, theirs, rtol=0, atol=scale * (3e-6 if single else 1e-14))
+
+
+@needs_compiler
+@pytest.mark.parametrize("attention", ["encoder", "decoder", "encoder-decoder"])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_values_and_gradients_equal_those_of_the_equations(attention, dtype):
+    lengths = [(1, 1, 1), (2, 5, 7), (3, 17, 16), (2, 33, 40)]
+    cases = itertools.product((1, 3, 4, 8), lengths, (1, 3, 5), (False, True))
+    for num_heads, shape, kernel_size, hide in cases:
+        inputs = attention_inputs(attention, num_heads, shape, kernel_size, dtype, hide)
+        assert_equal_to_torch(*inputs)
+
+
+@needs_compiler
+def test_without_skip_there_is_no_carry():
+    transform, tensors, visible = attention_inputs(
+        "encoder", 4, (2, 9, 9), 3, torch.float64, True, skip=False
+    )
+    assert transform.attend(*tensors[:3], 0.7, visible, tensors[3])[1] is None
+    assert_equal_to_torch(transform, tensors, visible)
+
+
+@needs_compiler
+def test_dropout_draws_the_numbers_that_torch_draws():
+    inputs = attention_inputs("encoder-decoder", 4, (3, 8, 11), 3, torch.float64, True)
+    assert_equal_to_torch(*inputs, dropout=0.4)
+    assert not torch.equal(results(*inputs, dropout=0.4)[0], results(*inputs)[0])
+
+
+@needs_compiler
+def test_any_number_of_threads_gives_the_same():
+    inputs = attention_inputs("encoder", 4, (3, 21, 21), 3, torch.float64, True)
+    threads = torch.get_num_threads()
+    try:
+        torch.set_num_threads(1)
+        single = results(*inputs)
+        torch.set_num_threads(3)
+        several = results(*inputs)
+        again = results(*inputs)
+    finally:
+        torch.set_num_threads(threads)
+    for ours, theirs, repeated in zip(several, single, again, strict=True):
+        torch.testing.assert_close(ours, theirs, rtol=0, atol=1e-14)
+        assert torch.equal(ours, repeated)
+
+
+@needs_compiler
+def test_extreme_logits_stay_finite_and_exact():
+    transform, tensors, visible = attention_inputs("encoder", 4, (2, 9, 9), 3, torch.float32, True)
+    with torch.no_grad():
+        tensors[0] *= 1e4
+    outputs = transform.attend(*tensors[:3], 0.7, visible, tensors[3], need_probs=True)
+    with library.torch_alone():
+        expected = transform.attend(*tensors[:3], 0.7, visible, tensors[3], need_probs=True)
+    for ours, theirs in zip(outputs, expected, strict=True):
+        assert ours.isfinite().all()
+        torch.testing.assert_close(ours, theirs, rtol=1e-5, atol=1e-5)
+
+
+@needs_compiler
+def test_gradients_of_what_is_used_alone():
+    transform, tensors, visible = attention_inputs("encoder", 4, (2, 6, 6), 3, torch.float64, True)
+
+    def grads(index):
+        outputs = transform.attend(*tensors[:3], 0.7, visible, tensors[3], need_probs=True)
+        return torch.autograd.grad(outputs[index].square().sum(), tensors, materialize_grads=True)
+
+    for index in range(3):
+        compiled = grads(index)
+        with library.torch_alone():
+            expected = grads(index)
+        for ours, theirs in zip(compiled, expected, strict=True):
+            torch.testing.assert_close(ours, theirs, rtol=0, atol=1e-12)
+
+
+@needs_compiler
+def test_training_with_the_same_seed_gives_the_same_losses():
+    def losses():
+        model = build_strong(dropout=0.2, attention_dropout=0.1).float().train()
+        optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
+        source = padded(sentences([7, 12, 3], seed=1), left=True)
+        target = padded(sentences([9, 6, 5], seed=2))
+        torch.manual_seed(3)
+        found = []
+        for _ in range(4):
+            loss = model(source, None, target)[0].log_softmax(dim=-1).square().mean()
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            found.append(loss.item())
+        return found
+
+    compiled = losses()
+    with library.torch_alone():
+        assert losses() == pytest.approx(compiled, rel=2e-5)
+    assert len(set(compiled)) == 4
+
+
+@needs_compiler
+def test_keeps_no_map_for_the_gradient():
+    transform, tensors, visible = attention_inputs("decoder", 4, (2, 40, 40), 3, torch.float32, 0)
+    kept = []
+
+    def keep(tensor):
+        kept.append(tensor.numel())
+        return tensor
+
+    with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
+        transform.attend(*tensors[:3], 0.7, visible, None)
+    assert kept and max(kept) < 2 * 4 * 40 * 40
+
+
+@needs_compiler
+@pytest.mark.parametrize("attention", ["decoder", "encoder-decoder"])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("kernel_size", [1, 3, 5])
+def test_steps_equal_those_of_the_equations(attention, dtype, kernel_size):
+    """Ten steps of hypotheses that change places, with hidden keys, hidden rows and a carry."""
+
+    def run(num_heads, hide):
+        transform = attention_inputs(attention, num_heads, (1, 2, 2), kernel_size, dtype, 0)[0]
+        bsz, src_len, dim = 6, 17, 5 * num_heads
+        source = torch.randn(2, src_len, 2, dim, dtype=dtype)  # keys and values of two sentences
+        cache, state, found = {}, {}, []
+        for step in range(10):
+            queries = torch.randn(bsz, num_heads, 1, 5, dtype=dtype)
+            if attention == "decoder":
+                cache = append(cache, *torch.randn(2, 1, bsz, dim, dtype=dtype))
+                cached = CachedHeads(
+                    cache["prev_key"], cache["prev_value"], num_heads, cache["rows"]
+                )
+                keys = step + 1
+            else:
+                cached = CachedHeads(*source, num_heads, hypotheses=3)
+                keys = src_len
+            visible = None
+            if hide:
+                visible = torch.rand(bsz, 1, 1, keys) < 0.7
+                visible[step % bsz] = False
+            carry = torch.randn(bsz, num_heads, 1, keys, dtype=dtype)
+            *outputs, state = transform.attend_step(
+                queries, cached, 0.7, visible, carry, state, need_probs=True
+            )
+            found += outputs
+            order = torch.randint(3, (bsz,)) + torch.arange(bsz) // 3 * 3
+            state = {name: kept.index_select(0, order) for name, kept in state.items()}
+            if attention == "decoder":
+                cache["rows"] = cache["rows"].index_select(0, order)
+        return found
+
+    for num_heads, hide in itertools.product((1, 4), (False, True)):
+        with torch.no_grad():
+            torch.manual_seed(2)
+            compiled = run(num_heads, hide)
+            with library.torch_alone():
+                torch.manual_seed(2)
+                expected = run(num_heads, hide)
+        tolerance = 3e-6 if dtype == torch.float32 else 1e-14
+        for ours, theirs in zip(compiled, expected, strict=True):
+            scale = 1 + theirs.abs().max().item()
+            torch.testing.assert_close(ours, theirs, rtol=0, atol=scale * tolerance)
+
+
+@needs_compiler
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("p", [0.0, 0.2, 0.9])
+def test_dropout_add_equals_torchs_dropout_with_the_same_seed(dtype, p):
+    def run():
+        torch.manual_seed(1)
+        x, residual = (torch.randn(7, 11, 13, dtype=dtype, requires_grad=True) for _ in range(2))
+        result = dropout_add(x, residual, p)
+        grads = torch.autograd.grad((result * torch.randn_like(result)).sum(), [x, residual])
+        return result, *grads, torch.rand(3)  # the random state moves on equally
+
+    compiled = run()
+    with library.torch_alone():
+        expected = run()
+    for ours, theirs in zip(compiled, expected, strict=True):
+        torch.testing.assert_close(ours, theirs, rtol=1e-6, atol=1e-6)
+    dropped = (compiled[1] == 0).double().mean().item()
+    assert dropped == pytest.approx(p, abs=0.05)
+
+
+@pytest.fixture
+def load(tmp_path, monkeypatch, caplog):
+    """Loads the library afresh, with an empty folder for it and the given environment; returns
+    whether it did and what it said."""
+    caplog.set_level(logging.INFO)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+
+    def load(**environment):
+        for name, value in environment.items():
+            monkeypatch.setenv(name, value)
+        caplog.clear()
+        loaded = library.load_library.__wrapped__()
+        return loaded is not None, caplog.text
+
+    return load
+
+
+@needs_compiler
+def test_is_compiled_once(load, tmp_path):
+    loaded, said = load()
+    assert loaded and "compiling" in said
+    (file,) = (tmp_path / "ea_fairseq").iterdir()
+    loaded, said = load()
+    assert loaded and "compiling" not in said
+    assert list((tmp_path / "ea_fairseq").iterdir()) == [file]
+
+
+@pytest.mark.parametrize(
+    "environment, message",
+    [
+        ({"EA_FAIRSEQ_NATIVE": "0"}, ""),
+        ({"CXX": "no-such-compiler"}, "no C++ compiler"),
+        ({"CXX": "false"}, "did not build"),
+    ],
+)
+def test_is_never_required(load, environment, message, tmp_path):
+    loaded, said = load(**environment)
+    assert not loaded and message in said
+    assert not list(tmp_path.glob("ea_fairseq/*"))
+
+
+@needs_compiler
+def test_runs_nothing_from_a_folder_that_others_may_write(load, tmp_path):
+    folder = tmp_path / "ea_fairseq"
+    folder.mkdir()
+    folder.chmod(0o777)
+    loaded, said = load()
+    assert not loaded and "can be written by others" in said
+
+
+def test_a_wrong_switch_is_refused(monkeypatch):
+    monkeypatch.setenv("EA_FAIRSEQ_NATIVE", "yes")
+    with pytest.raises(UserError, match="EA_FAIRSEQ_NATIVE=yes.*0.*1"):
+        library.load_library.__wrapped__()
+
+
+def test_half_precision_runs_on_torch():
+    assert not library.is_available(torch.zeros(1, dtype=torch.bfloat16))
