@@ -29,3 +29,9 @@ def test_a_broken_fairseq_is_named_with_the_remedy(tmp_path):
     code = f"import sys; sys.path.insert(0, {str(tmp_path)!r}); import ea_fairseq; import fairseq"
     done = run(code)
     assert "pip install ve-fairseq" in done.stderr and "mutable default" in done.stderr
+
+
+@pytest.mark.parametrize("first", ["compat.safe_loading", "modules.transformer_layer", "models"])
+def test_any_module_may_be_imported_first(first):
+    done = run(f"import ea_fairseq.{first}; {KNOWS}; {SAFE}")
+    assert done.returncode == 0, done.stderr

@@ -6,23 +6,25 @@ its top with the reason, and has an ``install()`` that does the replacing.
 
 from __future__ import annotations
 
-from .. import errors
-from . import (
-    atomic_saving,
-    batching,
-    bfloat16,
-    binarized_data,
-    checkpoint_fit,
-    clean_stop,
-    dirty_input,
-    early_stopping,
-    empty_sources,
-    literal_settings,
-    safe_loading,
-    save_lock,
-    torchrun,
-)
+from importlib import import_module
 
+from .. import errors
+
+_MODULES = (
+    "safe_loading",
+    "literal_settings",
+    "checkpoint_fit",
+    "atomic_saving",
+    "save_lock",
+    "clean_stop",
+    "early_stopping",
+    "batching",
+    "binarized_data",
+    "empty_sources",
+    "dirty_input",
+    "torchrun",
+    "bfloat16",  # last, so that its answer is asked before torchrun asks about TPUs
+)
 _installed = False
 
 
@@ -31,21 +33,11 @@ def install() -> None:
     global _installed
     if _installed:
         return
-    errors.install()
-    for module in (
-        safe_loading,
-        literal_settings,
-        checkpoint_fit,
-        atomic_saving,
-        save_lock,
-        clean_stop,
-        early_stopping,
-        batching,
-        binarized_data,
-        empty_sources,
-        dirty_input,
-        torchrun,
-        bfloat16,  # before torchrun, which asks about TPUs
-    ):
-        module.install()
     _installed = True
+    errors.install()
+    for name in _MODULES:
+        import_module(f".{name}", __name__).install()
+
+
+# At its import fairseq gets all changes (see plugin.py): before a module here is half imported.
+import fairseq  # noqa: E402, F401
