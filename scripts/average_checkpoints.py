@@ -27,6 +27,7 @@ sys.path.append(str(Path(__file__).resolve().parent.parent))
 
 from ea_fairseq.compat.atomic_saving import save_checkpoint_file  # noqa: E402
 from ea_fairseq.compat.safe_loading import read_checkpoint  # noqa: E402
+from ea_fairseq.compat.text_identity import KEY, identity_of_checkpoint  # noqa: E402
 from ea_fairseq.errors import UserError  # noqa: E402
 
 _EPOCH = re.compile(r"checkpoint(\d+)\.pt")
@@ -44,10 +45,12 @@ def average_checkpoints(inputs: Sequence[str]) -> dict[str, Any]:
         inputs: the files; each counts once.
 
     Returns:
-        The content of the first checkpoint, with the averaged parameters as ``"model"``.
+        The content of the first checkpoint, with the averaged parameters as ``"model"``, and
+        what any of them knows about languages and dictionaries.
 
     Raises:
-        UserError: naming the files, if one cannot be read or their parameters differ.
+        UserError: naming the files, if one cannot be read, or their parameters, languages or
+            dictionaries differ.
     """
     if not inputs:
         raise UserError("no checkpoints to average")
@@ -55,9 +58,13 @@ def average_checkpoints(inputs: Sequence[str]) -> dict[str, Any]:
     names: list[str] = []
     sums: dict[str, Tensor] = {}
     shared: dict[str, str] = {}
+    text: tuple[str, dict[str, Any]] | None = None
     for path in inputs:
         state = read_checkpoint(path)
         model = state["model"]
+        if (identity := identity_of_checkpoint(state)) is not None:
+            text = text or (path, identity)
+            _check_same_text(*text, path, identity)
         if not average:
             average, names, shared = state, list(model), _shared(model)
             sums = {name: _summand(model[name]).clone() for name in names}
@@ -80,6 +87,8 @@ def average_checkpoints(inputs: Sequence[str]) -> dict[str, Any]:
             original = average["model"][name].dtype
             means[name] = total.div_(len(inputs), rounding_mode="floor").to(original)
     average["model"] = means
+    if text is not None:
+        average.setdefault("extra_state", {})[KEY] = text[1]
     return average
 
 
@@ -99,6 +108,24 @@ def _shared(model: dict[str, Tensor]) -> dict[str, str]:
         if value.numel() > 0 and earlier.setdefault(memory, name) != name:
             shared[name] = earlier[memory]
     return shared
+
+
+def _check_same_text(
+    first_path: str, first: dict[str, Any], path: str, identity: dict[str, Any]
+) -> None:
+    """Refuse to average models of other languages or dictionaries."""
+    if identity == first:
+        return
+    for side, known in first.items():
+        if identity[side].get("language") != known.get("language"):
+            what = f"{side} languages: {known.get('language')}, {identity[side].get('language')}"
+            break
+        if identity[side] != known:
+            what = f"{side} dictionaries"
+            break
+    else:
+        what = "dictionaries"
+    raise UserError(f"cannot average: {first_path} and {path} were trained with other {what}")
 
 
 def _check_same_parameters(

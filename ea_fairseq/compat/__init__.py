@@ -18,6 +18,7 @@ _MODULES = (
     "save_lock",
     "clean_stop",
     "early_stopping",
+    "text_identity",  # after checkpoint_fit, whose refusals would come first
     "batching",
     "binarized_data",
     "empty_sources",

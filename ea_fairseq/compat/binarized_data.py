@@ -15,8 +15,8 @@ Replaced in fairseq:
 - ``Dictionary.add_from_file``: names no file when a line of it cannot be read.
 
 Formats other than fairseq's default (``--dataset-impl mmap``) are left alone. What cannot be found:
-a dictionary of the same size in another order or of another language, and a token number changed to
-another one that the dictionary has.
+a token number changed to another one that the dictionary has. Whether the dictionary is that of the
+model is for ``text_identity``.
 """
 
 from __future__ import annotations
