@@ -1,4 +1,7 @@
-"""Comparisons agree with sacrebleu's own paired bootstrap; a system equals itself."""
+"""Comparisons agree with sacrebleu's own paired bootstrap; a system equals itself.
+
+What the bootstrap over seeds and sentences gives is in test_significance.py.
+"""
 
 import json
 import random
@@ -9,6 +12,7 @@ import sys
 import compare
 import evaluate
 import pytest
+from sacrebleu.metrics import BLEU
 
 WORDS = "the a cat dog house sees likes not very old tree and it is great".split()
 
@@ -57,8 +61,9 @@ def run(folder, first, second, *options):
 def test_a_system_does_not_differ_from_itself(systems, capsys):
     for name, options in {"A": (), "A/seed1/hyp": ("--references", str(systems / "ref"))}.items():
         for row in run(systems, name, name, *options).values():
-            assert row["A"] == row["B"]
-            assert set(row["p"]) == {1.0}
+            assert row["first"] == row["second"]
+            assert set(row["by_seed"].values()) == {1.0}
+            assert row["difference"]["p"] == 1.0
         assert "+0.00 |" in capsys.readouterr().out
 
 
@@ -70,27 +75,93 @@ def test_scores_and_p_values_are_those_of_sacrebleus_command(systems):
     theirs = json.loads(done.stdout)
     references = ("--references", str(systems / "ref"))
     ours = run(systems, "A/A", "B/B", *references)
-    for system, found in zip("AB", theirs, strict=True):
-        assert ours["sacreBLEU"][system] == [pytest.approx(found["BLEU"]["score"], abs=1e-5)]
-    assert ours["sacreBLEU"]["p"] == [pytest.approx(theirs[1]["BLEU"]["p_value"], abs=1e-5)]
+    for name, system, found in zip("AB", ("first", "second"), theirs, strict=True):
+        assert ours["sacreBLEU"][system] == {name: pytest.approx(found["BLEU"]["score"], abs=1e-5)}
+    (p,) = ours["sacreBLEU"]["by_seed"].values()
+    assert p == pytest.approx(theirs[1]["BLEU"]["p_value"], abs=1e-5)
 
 
 def test_a_clear_difference_is_significant_and_noise_is_not(systems):
-    assert max(run(systems, "A", "B")["sacreBLEU"]["p"]) < 0.01
+    clear = run(systems, "A", "B")["sacreBLEU"]
+    assert max(clear["by_seed"].values()) < 0.01
+    assert clear["difference"]["p"] < 0.01 and clear["difference"]["interval"][0] > 0
     # The same amount of noise with another seed: two systems equally good.
-    assert min(run(systems, "B/seed1", "B/seed2")["sacreBLEU"]["p"]) > 0.05
+    noise = run(systems, "B/seed1", "B/seed2")["sacreBLEU"]
+    assert min(noise["by_seed"].values()) > 0.05 and noise["difference"]["p"] > 0.1
+    low, high = noise["difference"]["interval"]
+    assert low < 0 < high
 
 
 def test_seeds_give_mean_and_standard_deviation(systems, capsys):
     row = run(systems, "A", "B")["tokenized BLEU"]
-    assert len(row["A"]) == len(row["B"]) == len(row["p"]) == 2
+    assert list(row["first"]) == list(row["second"]) == list(row["by_seed"]) == ["seed1", "seed2"]
     output = capsys.readouterr().out
-    for scores in (row["A"], row["B"]):
+    first, second = list(row["first"].values()), list(row["second"].values())
+    for scores in (first, second):
         mean = sum(scores) / 2
         deviation = (sum((score - mean) ** 2 for score in scores) / (2 - 1)) ** 0.5
         assert deviation == pytest.approx(statistics.stdev(scores))
         assert f" {mean:.2f} ± {deviation:.2f} |" in output
-    assert f"{sum(row['B']) / 2 - sum(row['A']) / 2:+.2f} |" in output
+    difference = sum(second) / 2 - sum(first) / 2
+    assert f" {difference:+.2f} |" in output
+    assert row["difference"]["observed"] == pytest.approx(difference)
+    low, high = row["difference"]["interval"]
+    assert low < difference < high and f" {low:+.2f} to {high:+.2f} |" in output
+    assert "from 2 runs it is too small somewhat too often" in output
+
+
+def test_only_runs_of_the_same_seed_are_a_pair(systems, capsys):
+    """Seeds 1 and 2 beside 2 and 3: one pair; of 1 beside 3 there is none."""
+    (systems / "B" / "seed1").rename(systems / "B" / "seed3")
+    row = run(systems, "A", "B", "--samples", "50")["sacreBLEU"]
+    assert list(row["first"]) == ["seed1", "seed2"] and list(row["second"]) == ["seed2", "seed3"]
+    assert list(row["by_seed"]) == ["seed2"]
+    (systems / "A" / "seed2").rename(systems / "A" / "seed4")
+    assert run(systems, "A", "B", "--samples", "50")["sacreBLEU"]["by_seed"] == {}
+    assert "no seed in common |" in capsys.readouterr().out
+
+
+def test_seeds_and_scores_that_are_asked_for_are_compared(systems, capsys):
+    options = ["--seeds", "2", "--score", "chrF", "--samples", "50"]
+    rows = run(systems, "A", "B", *options)
+    assert list(rows) == ["chrF"] and list(rows["chrF"]["first"]) == ["seed2"]
+    assert "One run says nothing about other seeds" in capsys.readouterr().out
+    for wrong, named in {
+        ("--seeds", "2", "7"): f"{systems / 'A' / 'seed7'}: ",
+        ("--score", "METEOR"): "--score METEOR: ",
+        ("--samples", "0"): "--samples 0: ",
+    }.items():
+        assert compare.main([str(systems / "A"), str(systems / "B"), *wrong]) == 1
+        assert f"error: {named}" in capsys.readouterr().err
+
+
+def test_all_test_sets_together_are_scored_as_one(systems, references, tmp_path):
+    """The last rows are those of one test set with the sentences of all, in the same order."""
+    for system in "AB":
+        for seed in (1, 2):
+            folder = tmp_path / system / f"seed{seed}"
+            files = {"half": (references[:30], 30), "rest": (references[30:], 60)}
+            (folder / "scores" / "test.json").unlink()
+            lines = (folder / "hyp").read_text().splitlines()
+            for name, (some, end) in files.items():
+                write(folder / f"{name}.hyp", lines[end - len(some) : end])
+                write(folder / f"{name}.ref", some)
+                parts = ["--hypotheses", folder / f"{name}.hyp", "--target-lang", "en"]
+                parts += ["--references", folder / f"{name}.ref"]
+                parts += ["--tokenized-references", folder / f"{name}.ref"]
+                parts += ["--json", folder / "scores" / f"{name}.json"]
+                assert evaluate.main([str(part) for part in parts]) == 0
+    output = tmp_path / "out.json"
+    options = ["--json", str(output), "--samples", "100", "--score", "tokenized"]
+    assert compare.main([str(tmp_path / "A"), str(tmp_path / "B"), *options]) == 0
+    rows = json.loads(output.read_text())["rows"]
+    assert [row["test_set"] for row in rows] == ["half", "rest", "all together"]
+    assert [row["sentences"] for row in rows] == [30, 30, 60]
+    for system, scores in (("A", rows[2]["first"]), ("B", rows[2]["second"])):
+        for name, score in scores.items():
+            hypotheses = (tmp_path / system / name / "hyp").read_text().splitlines()
+            bleu = BLEU(tokenize="none", force=True)
+            assert score == pytest.approx(bleu.corpus_score(hypotheses, [references]).score)
 
 
 def test_systems_scored_on_other_references_are_refused(systems, references, capsys):

@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy
 from sacrebleu.metrics import BLEU, CHRF, TER
 from sacrebleu.metrics.base import Metric
 
@@ -95,6 +96,15 @@ class Measure:
         """The score of all sentences together."""
         score = self.metric.corpus_score(self.hypotheses, [self.references]).score
         return Score(self.label, score, str(self.metric.get_signature()))
+
+    def statistics(self) -> numpy.ndarray:
+        """What the metric sums over sentences before it scores: (sentences, quantities)."""
+        found = self.metric._extract_corpus_statistics(self.hypotheses, [self.references])
+        return numpy.array(found, dtype=float)
+
+    def score_of(self, total: list[float]) -> float:
+        """The score that sums of ``statistics`` over sentences give."""
+        return float(self.metric._compute_score_from_stats(total).score)
 
 
 def measures(translation: Translation) -> list[Measure]:

@@ -1,0 +1,174 @@
+"""Two systems beside each other: their runs, read from disk, compared test set by test set."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy
+
+from .scoring import Measure, measures, read_scored
+from .significance import Difference, draw_sentences, sacrebleu_p, sampled_scores, two_level
+
+#: Test set -> measures of it, for one run.
+TestSets = dict[str, list[Measure]]
+#: A system: name of the run (seed1, ...) -> its test sets.
+Runs = dict[str, TestSets]
+
+#: The row of the sentences of all test sets.
+ALL_TOGETHER = "all together"
+
+
+@dataclass(frozen=True)
+class Row:
+    """One score on one test set.
+
+    ``first`` and ``second`` map the name of each run to its score; ``difference`` leaves seeds and
+    sentences to chance; ``by_seed`` holds sacrebleu's p-values of the pairs of runs that have a
+    name in common.
+    """
+
+    test_set: str
+    score: str
+    sentences: int
+    first: dict[str, float]
+    second: dict[str, float]
+    difference: Difference
+    by_seed: dict[str, float]
+
+
+def read_runs(path: Path, seeds: Iterable[int] | None = None) -> Runs:
+    """All runs of a recipe's folder, or those of some seeds; a run's own folder is one run.
+
+    Raises:
+        ValueError: a run that is not there, not finished or not scored.
+    """
+    if seeds is not None:
+        folders = [path / f"seed{seed}" for seed in seeds]
+    else:
+        found = sorted(path.glob("seed*"), key=lambda seed: (len(seed.name), seed.name))
+        folders = found or [path]
+    runs = {}
+    for folder in folders:
+        scored = sorted((folder / "scores").glob("*.json"))
+        if (folder / "steps").exists() and not (folder / "results.json").exists():
+            raise ValueError(f"{folder}: this run is not finished: give its command again")
+        if not scored:
+            raise ValueError(f"{folder}: neither a file nor a run with scores in it")
+        runs[folder.name] = {score.stem: measures(read_scored(score)) for score in scored}
+    return runs
+
+
+def compare(first: Runs, second: Runs, samples: int, score: str = "") -> list[Row]:
+    """A row for each test set and score that both systems have, then for all test sets together.
+
+    Args:
+        first: the runs of the first system
+        second: the runs of the second
+        samples: of the bootstrap
+        score: compare only scores whose label begins so
+
+    Raises:
+        ValueError: no test set in common, or one with other references.
+    """
+    runs = [*first.values(), *second.values()]
+    shared = [name for name in runs[0] if all(name in run for run in runs)]
+    if not shared:
+        raise ValueError(
+            f"no test set in common: {', '.join(runs[0])}; {', '.join(next(iter(second.values())))}"
+        )
+    rows = []
+    tables: dict[str, list[_Statistics]] = {}
+    for test_set in shared:
+        counts = None
+        theirs = [measure.label for measure in next(iter(second.values()))[test_set]]
+        for measure in next(iter(first.values()))[test_set]:
+            if measure.label not in theirs or not measure.label.startswith(score):
+                continue
+            statistics = _Statistics.of(first, second, test_set, measure.label)
+            tables.setdefault(measure.label, []).append(statistics)
+            if counts is None:
+                counts = draw_sentences(statistics.sentences, samples)
+            rows.append(statistics.row(test_set, counts))
+    counts = None
+    for parts in tables.values():
+        if len(parts) == len(shared) > 1:
+            together = _Statistics.joined(parts)
+            if counts is None:
+                counts = draw_sentences(together.sentences, samples)
+            rows.append(together.row(ALL_TOGETHER, counts))
+    return rows
+
+
+@dataclass(frozen=True)
+class _Statistics:
+    """What sacrebleu sums over sentences: name of the run -> (sentences, quantities)."""
+
+    measure: Measure
+    first: dict[str, numpy.ndarray]
+    second: dict[str, numpy.ndarray]
+
+    @classmethod
+    def of(cls, first: Runs, second: Runs, test_set: str, label: str) -> _Statistics:
+        """Those of one score on one test set."""
+        found = []
+        references = None
+        for runs in (first, second):
+            picked = {
+                name: next(measure for measure in run[test_set] if measure.label == label)
+                for name, run in runs.items()
+            }
+            for measure in picked.values():
+                references = measure.references if references is None else references
+                if measure.references != references:
+                    raise ValueError(f"{test_set}: the references of A and B differ")
+            found.append({name: measure.statistics() for name, measure in picked.items()})
+        return cls(measure, *found)
+
+    @classmethod
+    def joined(cls, parts: list[_Statistics]) -> _Statistics:
+        """Those of several test sets as of one."""
+
+        def join(systems: list[dict[str, numpy.ndarray]]) -> dict[str, numpy.ndarray]:
+            return {name: numpy.concatenate([s[name] for s in systems]) for name in systems[0]}
+
+        return cls(
+            parts[0].measure, join([p.first for p in parts]), join([p.second for p in parts])
+        )
+
+    @property
+    def sentences(self) -> int:
+        """Sentences of the test set."""
+        return len(next(iter(self.first.values())))
+
+    def row(self, test_set: str, counts: numpy.ndarray) -> Row:
+        """Scores, difference and p-values; ``counts`` as ``draw_sentences`` gives them."""
+        score = self.measure.score_of
+        scores, sampled = [], []
+        for runs in (self.first, self.second):
+            scores.append({name: score(run.sum(0).tolist()) for name, run in runs.items()})
+            sampled.append({name: sampled_scores(run, counts, score) for name, run in runs.items()})
+        first, second = (numpy.array(list(runs.values())) for runs in sampled)
+        means = [float(numpy.mean(list(runs.values()))) for runs in scores]
+        by_seed = {
+            name: sacrebleu_p(sampled[0][a], sampled[1][b], scores[1][b] - scores[0][a])
+            for name, a, b in _pairs(*scores)
+        }
+        return Row(
+            test_set=test_set,
+            score=self.measure.label,
+            sentences=self.sentences,
+            first=scores[0],
+            second=scores[1],
+            difference=two_level(first, second, means[1] - means[0]),
+            by_seed=by_seed,
+        )
+
+
+def _pairs(first: dict[str, float], second: dict[str, float]) -> list[tuple[str, str, str]]:
+    """Name of each pair of runs and of its parts: same names, or the only run of each system."""
+    if len(first) == len(second) == 1:
+        (a,), (b,) = first, second
+        return [(a if a == b else f"{a}, {b}", a, b)]
+    return [(name, name, name) for name in first if name in second]

@@ -1,0 +1,106 @@
+"""Whether two systems differ: bootstrap over test sentences, and over the seeds they were run with.
+
+A score would have come out otherwise with other test sentences and with other seeds. One sample of
+the bootstrap draws sentences (the same ones for every run of both systems) and, for each system,
+runs; its difference is that of the mean scores of the runs drawn, on the sentences drawn.
+
+Of n runs n - 1 are drawn, with replacement. Drawing n would make the variance of their mean too
+small by (n - 1) / n, a third of it with three runs; with n - 1 it is right (Rao and Wu, 1988). What
+stays wrong with few runs is the shape: two or three of them say little about how widely seeds
+scatter, so that p is too small somewhat too often (``tests/false_alarms.py`` measures how often). A
+single run says nothing about it: then sentences alone are left to chance.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy
+
+
+@dataclass(frozen=True)
+class Difference:
+    """The second system's mean score minus the first's, in points of the score.
+
+    ``interval`` holds the middle 95 % of the bootstrap's differences. ``p`` is two-sided: how often
+    chance alone would move the difference by as much as what was observed.
+    """
+
+    observed: float
+    interval: tuple[float, float]
+    p: float
+
+
+def draw_sentences(sentences: int, samples: int) -> numpy.ndarray:
+    """How often each sentence is in each sample: (samples, sentences).
+
+    The draws are those of sacrebleu's paired bootstrap, from the same seed (12345, or the
+    environment's SACREBLEU_SEED).
+    """
+    chosen = _generator().choice(sentences, size=(samples, sentences), replace=True)
+    return numpy.stack([numpy.bincount(row, minlength=sentences) for row in chosen]).astype(float)
+
+
+def sampled_scores(
+    statistics: numpy.ndarray, counts: numpy.ndarray, score: Callable[[list[float]], float]
+) -> numpy.ndarray:
+    """The score of one run in every sample: (samples,).
+
+    Args:
+        statistics: (sentences, quantities), what is summed over sentences before scoring
+        counts: (samples, sentences), from ``draw_sentences``
+        score: the score that such a sum gives
+    """
+    return numpy.array([score(total) for total in (counts @ statistics).tolist()])
+
+
+def two_level(first: numpy.ndarray, second: numpy.ndarray, observed: float) -> Difference:
+    """The difference of two systems, seeds and sentences left to chance.
+
+    Args:
+        first: (runs, samples), ``sampled_scores`` of every run of the first system
+        second: (runs, samples) of the second, which may have another number of runs
+        observed: the difference of the mean scores on the test set as it is
+
+    A run of one system is not tied to the run of the other with the same seed: two models make
+    different use of the same random numbers. Where they are alike all the same, p is too large.
+    """
+    generator = _generator(of_seeds=True)
+    differences = _mean_of_drawn(second, generator) - _mean_of_drawn(first, generator)
+    low, high = numpy.quantile(differences, [0.025, 0.975])
+    # Rounding must not decide whether a system differs from itself.
+    as_far = numpy.abs(differences - observed) >= abs(observed) * (1 - 1e-9)
+    p = (int(as_far.sum()) + 1) / (len(differences) + 1)
+    return Difference(observed, (float(low), float(high)), p)
+
+
+def sacrebleu_p(first: numpy.ndarray, second: numpy.ndarray, observed: float) -> float:
+    """sacrebleu's p-value of one pair of runs: (samples,) each; for comparison with others' papers.
+
+    sacrebleu centres the *absolute* differences and counts those on one side, which gives less than
+    half of the two-sided p-value of ``two_level``.
+    """
+    if observed == 0 and (first == second).all():
+        return 1.0  # sacrebleu counts samples that differ by more, of which there are none
+    differences = numpy.abs(second - first)
+    larger = differences - differences.mean() > abs(observed)
+    return (int(larger.sum()) + 1) / (len(differences) + 1)
+
+
+def _mean_of_drawn(scores: numpy.ndarray, generator: numpy.random.Generator) -> numpy.ndarray:
+    """The mean score of the runs that each sample draws: (samples,)."""
+    runs, samples = scores.shape
+    chosen = generator.integers(runs, size=(max(runs - 1, 1), samples))
+    return scores[chosen, numpy.arange(samples)].mean(axis=0)
+
+
+def _generator(of_seeds: bool = False) -> numpy.random.Generator:
+    """Random numbers from sacrebleu's seed; those that draw seeds are a stream of their own."""
+    text = os.environ.get("SACREBLEU_SEED", "12345")
+    if text.lower() == "none":
+        return numpy.random.default_rng()
+    if not text.isascii() or not text.isdigit():
+        raise ValueError(f"SACREBLEU_SEED={text}: choose a whole number, or none")
+    return numpy.random.default_rng((int(text), 1) if of_seeds else int(text))
