@@ -22,7 +22,7 @@ from statistics import mean
 
 from ea_fairseq.files import read_lines, write_json
 from ea_fairseq.recipes.comparison import Row, Runs, compare, read_runs
-from ea_fairseq.recipes.scoring import check_lengths, text_measures
+from ea_fairseq.recipes.scoring import check_lengths, check_words, text_measures
 from ea_fairseq.recipes.tables import mean_and_deviation, table
 
 #: With fewer runs of a system p is too small somewhat too often (tests/false_alarms.py).
@@ -79,6 +79,7 @@ def read_system(path: Path, args: argparse.Namespace) -> Runs:
         if args.references is None:
             raise ValueError(f"{path}: translations in a file need their --references")
         text, references = read_lines(path), read_lines(args.references)
+        check_words({path: text})
         check_lengths({path: text, args.references: references})
         return {path.name: {args.references.name: text_measures(text, references, args.lowercase)}}
     return read_runs(path, args.seeds)

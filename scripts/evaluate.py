@@ -1,10 +1,12 @@
 #!/usr/bin/env python3
 """Score translations: tokenized BLEU, sacreBLEU with its signature, chrF, TER and more.
 
+    python scripts/evaluate.py --translations translated.en --references test.en
     python scripts/evaluate.py --generated generate/test.txt --tokenized-references tok/test.en \
         --references raw/test.en --target-lang en
 
-All numbers are sacrebleu's. Each has its own label, because none compares with another.
+All numbers are sacrebleu's. Each has its own label, because none compares with another. Scores on
+tokens need tokenized references; the others need text alone.
 """
 
 from __future__ import annotations
@@ -21,9 +23,11 @@ from ea_fairseq.recipes.scoring import (
     Translation,
     as_json,
     check_lengths,
+    check_words,
     comet_score,
     measures,
 )
+from ea_fairseq.text.tokens import detokenize
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -43,18 +47,19 @@ def make_parser() -> argparse.ArgumentParser:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     translations = parser.add_mutually_exclusive_group(required=True)
+    translations.add_argument("--translations", type=Path, help="translations as text, one a line")
     translations.add_argument("--generated", type=Path, help="what fairseq-generate printed")
     translations.add_argument(
         "--hypotheses", type=Path, help="translations, tokens without BPE marks, one a line"
     )
     parser.add_argument(
-        "--tokenized-references", type=Path, required=True, help="references as tokens"
+        "--tokenized-references", type=Path, help="references as tokens, for tokenized BLEU"
     )
     parser.add_argument(
         "--references", type=Path, required=True, help="references as in the corpus"
     )
     parser.add_argument("--sources", type=Path, help="sources as in the corpus")
-    parser.add_argument("--target-lang", required=True, help="language code, for detokenizing")
+    parser.add_argument("--target-lang", help="language code, for detokenizing tokens")
     parser.add_argument(
         "--lowercase", action="store_true", help="ignore case: for models of lower-cased text"
     )
@@ -75,21 +80,23 @@ def make_parser() -> argparse.ArgumentParser:
 
 def evaluate(args: argparse.Namespace) -> None:
     """Read, check, score, print and write what the arguments name."""
-    path = args.generated or args.hypotheses
-    tokens = read_generated(path)[1] if args.generated else read_lines(path)
+    check_arguments(args)
+    path = args.translations or args.generated or args.hypotheses
+    lines = read_generated(path)[1] if args.generated else read_lines(path)
+    tokenized = read_lines(args.tokenized_references) if args.tokenized_references else None
     translation = Translation(
-        tokens=tokens,
-        tokenized_references=read_lines(args.tokenized_references),
+        text=lines if args.translations else detokenize(lines, args.target_lang),
         references=read_lines(args.references),
-        target_lang=args.target_lang,
+        tokens=None if args.translations else lines,
+        tokenized_references=tokenized,
         lowercase=args.lowercase,
         compound_split=args.compound_split,
     )
-    files = {
-        path: tokens,
-        args.tokenized_references: translation.tokenized_references,
-        args.references: translation.references,
-    }
+    files = {path: lines, args.references: translation.references}
+    check_words({path: lines})
+    if tokenized is not None:
+        check_words({args.tokenized_references: tokenized})
+        files[args.tokenized_references] = tokenized
     sources = read_lines(args.sources) if args.sources else None
     if sources is not None:
         files[args.sources] = sources
@@ -106,18 +113,25 @@ def evaluate(args: argparse.Namespace) -> None:
     if args.text:
         write_lines(args.text, translation.text)
     if args.json:
-        write_json(args.json, record(args, path, len(tokens), scores))
+        write_json(args.json, record(args, len(lines), scores))
 
 
-def record(args: argparse.Namespace, path: Path, count: int, scores: list[Score]) -> dict:
+def check_arguments(args: argparse.Namespace) -> None:
+    """Refuse options that do not go together."""
+    if args.translations and args.tokenized_references:
+        raise ValueError("--tokenized-references: --translations are text, not tokens")
+    if not args.translations and not args.target_lang:
+        raise ValueError("--target-lang: give the language code, to make text of tokens")
+    if args.compound_split and not args.tokenized_references:
+        raise ValueError("--compound-split: needs --tokenized-references, it is a score of tokens")
+
+
+def record(args: argparse.Namespace, count: int, scores: list[Score]) -> dict:
     """What --json writes: enough for compare.py to read the same files in the same way."""
-    folder = args.json.parent
+    names = ("translations", "generated", "hypotheses", "tokenized_references", "references")
+    given = {name: getattr(args, name) for name in names}
     return {
-        "files": {
-            "generated" if args.generated else "hypotheses": os.path.relpath(path, folder),
-            "tokenized_references": os.path.relpath(args.tokenized_references, folder),
-            "references": os.path.relpath(args.references, folder),
-        },
+        "files": {n: os.path.relpath(p, args.json.parent) for n, p in given.items() if p},
         "target_lang": args.target_lang,
         "lowercase": args.lowercase,
         "compound_split": args.compound_split,

@@ -189,6 +189,15 @@ def test_what_cannot_be_compared_is_named(systems, references, capsys):
     assert "no test set in common" in capsys.readouterr().err
 
 
+def test_pieces_of_words_are_refused(systems, references, capsys):
+    write(systems / "pieces", ["ca@@ t", *references[1:]])
+    whole = str(systems / "A" / "seed1" / "hyp")
+    options = ["--references", str(systems / "ref")]
+    assert compare.main([whole, str(systems / "pieces"), *options]) == 1
+    error = capsys.readouterr().err
+    assert "ca@@" in error and "--post-process" in error and error.count("\n") == 1
+
+
 def test_a_run_that_is_being_redone_is_refused(systems, capsys):
     """Some of its translations may be those of another model."""
     folder = systems / "B" / "seed2"

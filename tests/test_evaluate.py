@@ -3,6 +3,7 @@
 import importlib.util
 import json
 import random
+import re
 import subprocess
 import sys
 
@@ -178,6 +179,61 @@ def test_files_that_cannot_be_read_are_one_line(files, option, capsys):
         assert error.count("\n") == 1 and f"{files / path}: {reason}" in error
     assert run(files, "--json", str(files / "folder")) == 1
     assert capsys.readouterr().err.count("\n") == 1
+
+
+def test_text_alone_has_the_scores_of_text_and_no_others(files):
+    assert run(files, "--json", str(files / "tokens.json")) == 0
+    options = ["--translations", files / "hyp", "--references", files / "ref"]
+    assert evaluate.main([str(o) for o in [*options, "--json", files / "text.json"]]) == 0
+    tokens, text = (
+        {s["label"]: s for s in json.loads((files / f"{n}.json").read_text())["scores"]}
+        for n in ("tokens", "text")
+    )
+    assert list(text) == ["sacreBLEU", "chrF", "TER"]
+    assert text.items() < tokens.items()
+    # Tokens without tokenized references are made text of.
+    options = ["--hypotheses", files / "hyp.tok", "--references", files / "ref"]
+    options += ["--target-lang", "en", "--json", files / "text.json"]
+    assert evaluate.main([str(o) for o in options]) == 0
+    assert [s["label"] for s in json.loads((files / "text.json").read_text())["scores"]] == list(
+        text
+    )
+
+
+def test_options_that_need_others_are_refused(files, capsys):
+    for options, word in {
+        ("--generated", "generated"): "--target-lang",
+        ("--translations", "hyp", "--tokenized-references", "tok"): "--tokenized-references",
+        ("--translations", "hyp", "--compound-split"): "--compound-split",
+    }.items():
+        arguments = [o if o.startswith("--") else str(files / o) for o in options]
+        assert evaluate.main([*arguments, "--references", str(files / "ref")]) == 1
+        error = capsys.readouterr().err
+        assert error.startswith(f"evaluate.py: error: {word}: ") and error.count("\n") == 1
+
+
+@pytest.mark.parametrize("piece, remedy", [("Ha@@ us", "subword_nmt"), ("\u2581Haus", "sentencep")])
+def test_pieces_of_words_are_refused_with_the_remedy(files, capsys, piece, remedy):
+    for option, name in {
+        "--generated": "generated",
+        "--hypotheses": "hyp.tok",
+        "--tokenized-references": "tok",
+    }.items():
+        before = (files / name).read_text()
+        if option == "--generated":
+            changed = re.sub(r"(D-39\t\S+\t).*", rf"\g<1>{piece}", before)
+        else:
+            changed = before + f"{piece}\n"
+        (files / name).write_text(changed)
+        assert run(files, option, str(files / name)) == 1
+        error = capsys.readouterr().err
+        assert piece.split()[0] in error and f"--post-process {remedy}" in error
+        assert str(files / name) in error and error.count("\n") == 1
+        (files / name).write_text(before)
+    # What is no mark is scored: the head of a part of a diff, say.
+    lines = (files / "hyp.tok").read_text().splitlines()
+    write(files / "hyp.tok", ["@@ -1 +1 @@ a", *lines[1:]])
+    assert run(files, "--hypotheses", str(files / "hyp.tok")) == 0
 
 
 def test_comet_says_how_to_install_it_where_it_is_not(files, capsys):

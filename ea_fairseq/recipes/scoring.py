@@ -29,21 +29,17 @@ class Score:
 class Translation:
     """Translations of one test set with all that scoring them needs, one sentence an item.
 
-    ``tokens`` are without BPE marks; ``tokenized_references`` and ``references`` are the same
-    sentences, the former as the model sees them, the latter as in the corpus.
+    ``text`` and ``references`` are as one would print them. ``tokens`` are the translations
+    without BPE marks, and ``tokenized_references`` the references as the model sees them; where
+    either is not known there is no score on tokens.
     """
 
-    tokens: list[str]
-    tokenized_references: list[str]
+    text: list[str]
     references: list[str]
-    target_lang: str
+    tokens: list[str] | None = None
+    tokenized_references: list[str] | None = None
     lowercase: bool = False
     compound_split: bool = False
-
-    @property
-    def text(self) -> list[str]:
-        """The translations as one would print them."""
-        return detokenize(self.tokens, self.target_lang)
 
 
 def check_lengths(files: dict[str | Path, list[str]]) -> None:
@@ -57,17 +53,41 @@ def check_lengths(files: dict[str | Path, list[str]]) -> None:
             )
 
 
+#: A piece that continues, as subword-nmt writes it; a diff's "@@ -1 +1 @@" is none.
+_BPE_MARK = re.compile(r"\S+@@(?= |$)")
+_SENTENCEPIECE_MARK = re.compile("\u2581\\S*")
+
+
+def check_words(files: dict[str | Path, list[str]]) -> None:
+    """Refuse text in which words are still split into pieces: its scores would mean nothing."""
+    marks = {"subword_nmt": _BPE_MARK, "sentencepiece": _SENTENCEPIECE_MARK}
+    for name, lines in files.items():
+        for number, line in enumerate(lines, start=1):
+            for post_process, mark in marks.items():
+                if found := mark.search(line):
+                    raise ValueError(
+                        f"{name}: {found[0]!r} in sentence {number} is a piece of a word: translate"
+                        f" with --post-process {post_process}, and score whole words"
+                    )
+
+
 def read_scored(path: Path) -> Translation:
     """The translation that evaluate.py wrote the scores of to ``path``."""
     record = read_json(path)
     files = {name: path.parent / file for name, file in record["files"].items()}
-    generated = "generated" in files
-    tokens = read_generated(files["generated"])[1] if generated else read_lines(files["hypotheses"])
+    plain = files.get("translations")
+    tokens = None
+    if plain is None:
+        path = files.get("generated") or files["hypotheses"]
+        tokens = read_generated(path)[1] if "generated" in files else read_lines(path)
+    text = read_lines(plain) if tokens is None else detokenize(tokens, record["target_lang"])
+    check_words({plain or path: text if tokens is None else tokens})
+    tokenized = files.get("tokenized_references")
     return Translation(
-        tokens=tokens,
-        tokenized_references=read_lines(files["tokenized_references"]),
+        text=text,
         references=read_lines(files["references"]),
-        target_lang=record["target_lang"],
+        tokens=tokens,
+        tokenized_references=None if tokenized is None else read_lines(tokenized),
         lowercase=record["lowercase"],
         compound_split=record["compound_split"],
     )
@@ -110,15 +130,18 @@ class Measure:
 def measures(translation: Translation) -> list[Measure]:
     """Tokenized BLEU, compound-split BLEU if asked for, sacreBLEU, chrF and TER."""
     lowercase = translation.lowercase
-    case = ", lower-cased" if lowercase else ""
+    on_text = text_measures(translation.text, translation.references, lowercase)
     tokens, references = translation.tokens, translation.tokenized_references
+    if tokens is None or references is None:
+        return on_text
+    case = ", lower-cased" if lowercase else ""
     # force: the lines are tokens on purpose, no warning about that
     on_tokens = BLEU(lowercase=lowercase, tokenize="none", force=True)
     found = [Measure(f"tokenized BLEU{case}", on_tokens, tokens, references)]
     if translation.compound_split:
         split = split_compounds(tokens), split_compounds(references)
         found.append(Measure(f"compound-split BLEU{case}", on_tokens, *split))
-    return found + text_measures(translation.text, translation.references, lowercase)
+    return found + on_text
 
 
 def text_measures(text: list[str], references: list[str], lowercase: bool) -> list[Measure]:
