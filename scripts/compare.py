@@ -25,7 +25,7 @@ from ea_fairseq.recipes.comparison import Row, Runs, compare, read_runs
 from ea_fairseq.recipes.scoring import check_lengths, check_words, text_measures
 from ea_fairseq.recipes.tables import mean_and_deviation, table
 
-#: With fewer runs of a system p is too small somewhat too often (tests/false_alarms.py).
+#: With fewer runs of a system p is a little too small (tests/false_alarms.py).
 ENOUGH_RUNS = 5
 
 HEADER = ["test set", "score", "A", "B", "B - A", "95 % interval", "p", "p by seed"]
@@ -96,10 +96,8 @@ def left_to_chance(first: Runs, second: Runs) -> str:
     if fewest == 1:
         return "One run says nothing about other seeds: of that system, sentences alone vary in p"
     if fewest < ENOUGH_RUNS:
-        return (
-            f"p is about seeds and sentences; of {fewest} runs it is too small somewhat too often."
-        )
-    return "p is about seeds and sentences."
+        return f"p is about seeds and sentences; from {fewest} runs it is a little too small"
+    return "p is about seeds and sentences"
 
 
 def as_text(row: Row) -> list[str]:

@@ -107,7 +107,7 @@ def test_seeds_give_mean_and_standard_deviation(systems, capsys):
     assert row["difference"]["observed"] == pytest.approx(difference)
     low, high = row["difference"]["interval"]
     assert low < difference < high and f" {low:+.2f} to {high:+.2f} |" in output
-    assert "from 2 runs it is too small somewhat too often" in output
+    assert "from 2 runs it is a little too small" in output
 
 
 def test_only_runs_of_the_same_seed_are_a_pair(systems, capsys):
