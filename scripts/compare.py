@@ -4,9 +4,11 @@
     python scripts/compare.py work/runs/multi30k.de-en/transformer_lite \
         work/runs/multi30k.de-en/ea_transformer_lite
     python scripts/compare.py baseline.txt new.txt --references test.en
+    python scripts/compare.py work/runs/multi30k.de-en/transformer_lite new.txt
 
 A system is a folder made by run_recipe.py (of one seed, or of a recipe with all its seeds) or a
-file of detokenized translations. Each test set has a row, then all of them together. The interval
+file of translations as text; beside a run it is compared on that test set of the run which has its
+--references, or as many sentences. Each test set has a row, then all of them together. The interval
 and p leave the choice of sentences and, with several runs, that of the seeds to chance. p by seed
 is sacrebleu's paired bootstrap of runs with the same seed: sentences alone, and less than half as
 large as a two-sided p-value.
@@ -37,7 +39,7 @@ def main(argv: list[str] | None = None) -> int:
     try:
         if args.samples < 1:
             raise ValueError(f"--samples {args.samples}: choose at least 1")
-        first, second = (read_system(path, args) for path in (args.first, args.second))
+        first, second = read_systems(args)
         rows = compare(first, second, args.samples, args.score)
         if not rows:
             raise ValueError(f"--score {args.score}: A and B have no score of that name")
@@ -73,16 +75,52 @@ def make_parser() -> argparse.ArgumentParser:
     return parser
 
 
-def read_system(path: Path, args: argparse.Namespace) -> Runs:
-    """All runs of a system; a file of translations is one run on one test set."""
-    if path.is_file():
-        if args.references is None:
+def read_systems(args: argparse.Namespace) -> tuple[Runs, Runs]:
+    """All runs of both systems; a file of translations is one run on one test set."""
+    paths = args.first, args.second
+    found = [None if path.is_file() else read_runs(path, args.seeds) for path in paths]
+    run = found[0] or found[1]
+    first, second = (
+        runs or read_file(path, args, run) for path, runs in zip(paths, found, strict=True)
+    )
+    return first, second
+
+
+def read_file(path: Path, args: argparse.Namespace, beside: Runs | None) -> Runs:
+    """A file of translations, on its ``--references`` or on a test set of the run ``beside`` it.
+
+    Raises:
+        ValueError: it is not known which references it belongs to, or it does not fit them.
+    """
+    text = read_lines(path)
+    check_words({path: text})
+    given = read_lines(args.references) if args.references else None
+    if given is not None:
+        check_lengths({path: text, args.references: given})
+    if beside is None:
+        if given is None:
             raise ValueError(f"{path}: translations in a file need their --references")
-        text, references = read_lines(path), read_lines(args.references)
-        check_words({path: text})
-        check_lengths({path: text, args.references: references})
-        return {path.name: {args.references.name: text_measures(text, references, args.lowercase)}}
-    return read_runs(path, args.seeds)
+        return {path.name: {args.references.name: text_measures(text, given, args.lowercase)}}
+    # The score of text; its label tells whether the run's recipe ignores case.
+    on_text = {
+        name: next(measure for measure in found if measure.label.startswith("sacreBLEU"))
+        for name, found in next(iter(beside.values())).items()
+    }
+    fitting = [
+        name
+        for name, measure in on_text.items()
+        if (measure.references == given if given else len(measure.references) == len(text))
+    ]
+    if len(fitting) != 1:
+        sizes = ", ".join(f"{name} ({len(m.references)})" for name, m in on_text.items())
+        what = f"--references {args.references}" if given else f"{path} ({len(text)} sentences)"
+        raise ValueError(
+            f"{what}: fits {len(fitting) or 'none'} of the run's test sets {sizes}; name the one"
+            " meant by its --references"
+        )
+    measure = on_text[fitting[0]]
+    lowercase = measure.label.endswith("lower-cased")
+    return {path.name: {fitting[0]: text_measures(text, measure.references, lowercase)}}
 
 
 def runs_of(system: Runs) -> str:

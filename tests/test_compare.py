@@ -189,6 +189,32 @@ def test_what_cannot_be_compared_is_named(systems, references, capsys):
     assert "no test set in common" in capsys.readouterr().err
 
 
+def test_a_run_is_compared_with_a_file(systems, references, capsys):
+    write(systems / "file", noisy(references, 0.3, 5))
+    one, file = str(systems / "A" / "seed1"), str(systems / "file")
+    options = ("--references", str(systems / "ref"))
+    for order in ((one, file), (file, one)):
+        rows = run(systems, *order)
+        assert list(rows) == ["sacreBLEU", "chrF", "TER"]
+        assert rows == run(systems, *order, *options)
+        plain = [str(systems / "A/seed1/hyp") if path == one else path for path in order]
+        files = run(systems, *plain, *options)["sacreBLEU"]
+        for side in ("first", "second"):
+            assert [*rows["sacreBLEU"][side].values()] == [*files[side].values()]
+    # Two test sets of that size: which one is meant?
+    scores = systems / "A" / "seed1" / "scores"
+    write(systems / "ref2", references[1:] + references[:1])
+    other = (scores / "test.json").read_text().replace('/ref"', '/ref2"')
+    (scores / "test2.json").write_text(other)
+    assert compare.main([one, file]) == 1
+    error = capsys.readouterr().err
+    assert "fits 2 of the run's test sets test (60), test2 (60)" in error
+    assert list(run(systems, one, file, *options)) == ["sacreBLEU", "chrF", "TER"]
+    write(systems / "ref3", ["something else"] * 60)
+    assert compare.main([one, file, "--references", str(systems / "ref3")]) == 1
+    assert "ref3: fits none" in capsys.readouterr().err
+
+
 def test_pieces_of_words_are_refused(systems, references, capsys):
     write(systems / "pieces", ["ca@@ t", *references[1:]])
     whole = str(systems / "A" / "seed1" / "hyp")
