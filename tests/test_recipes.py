@@ -4,9 +4,11 @@ import pytest
 from tiny_translation import REPOSITORY, write_yaml
 
 from ea_fairseq.corpus.config import load as load_corpus
-from ea_fairseq.recipes.commands import USER_DIR
-from ea_fairseq.recipes.options import as_arguments, check_options, load_plugin
+from ea_fairseq.recipes import allowed
+from ea_fairseq.recipes.commands import USER_DIR, train_command
+from ea_fairseq.recipes.options import as_arguments, check_options, known_options, load_plugin
 from ea_fairseq.recipes.recipe import load_recipe
+from ea_fairseq.recipes.runs import find_run
 
 EXAMPLES = REPOSITORY / "examples" / "translation"
 CORPORA = sorted(path.parent.name for path in EXAMPLES.glob("*/common.yml"))
@@ -131,7 +133,7 @@ def test_overrides_name_train_or_a_section_and_keep_their_type(tmp_path):
 
 def test_switches_become_flags_or_nothing():
     options = {"fp16": True, "no-save": False, "patience": None, "beam": 5, "betas": "(0.9, 0.98)"}
-    assert as_arguments(options) == ["--fp16", "--beam", "5", "--betas", "(0.9, 0.98)"]
+    assert as_arguments(options) == ["--fp16", "--beam=5", "--betas=(0.9, 0.98)"]
 
 
 @pytest.mark.parametrize(
@@ -184,3 +186,87 @@ def test_options_of_evolving_attention_are_unknown_to_other_architectures(tmp_pa
     write_yaml(tmp_path / "own.yml", {"base": str(base), "train": {"ea-alpha": 0.5}})
     with pytest.raises(ValueError, match="ea-alpha"):
         check_options(load_recipe(tmp_path / "own.yml"), USER_DIR)
+
+
+@pytest.fixture
+def evil(tmp_path, monkeypatch):
+    """A package in the working folder that leaves a file where it is imported."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "evilpkg").mkdir()
+    (tmp_path / "evilpkg" / "__init__.py").write_text("open('imported', 'w').close()")
+    return tmp_path / "imported"
+
+
+@pytest.mark.parametrize("value", ["--user-dir=evilpkg", "--save-dir=elsewhere", "--help"])
+def test_no_value_of_any_option_is_taken_for_an_option(tmp_path, evil, value):
+    """fairseq's first parser takes any word that begins with --user-dir, wherever it stands."""
+    base = EXAMPLES / "multi30k.de-en" / "ea_transformer_lite.yml"
+    names = {section: list(load_recipe(base).options(section)) for section in ("train", "generate")}
+    names["train"] += ["log-file", "save-interval", "eval-bleu-remove-bpe", "ea-alpha"]
+    names["generate"] += ["constraints", "max-len-a"]
+    for section, options in names.items():
+        for name in options:
+            write_yaml(tmp_path / "own.yml", {"base": str(base), section: {name: value}})
+            with pytest.raises(ValueError) as error:
+                check_options(load_recipe(tmp_path / "own.yml"), USER_DIR)
+            assert str(tmp_path / "own.yml") in str(error.value) and name in str(error.value)
+    # This one may name a file, of any name.
+    write_yaml(tmp_path / "own.yml", {"base": str(base), "generate": {"replace-unk": value}})
+    check_options(load_recipe(tmp_path / "own.yml"), USER_DIR)
+    assert not evil.exists()
+
+
+@pytest.mark.parametrize(
+    "section, option, value, words",
+    [
+        ("train", "log-file", "x", ["not allowed in a recipe", "any text"]),
+        ("train", "wandb-project", "x", ["not allowed in a recipe"]),
+        ("train", "distributed-init-method", "tcp://x:1", ["not allowed in a recipe"]),
+        ("train", "azureml-logging", True, ["not allowed in a recipe", "service"]),
+        ("train", "help", True, ["not allowed in a recipe"]),
+        ("train", "tensorboard-logdir", "../x", ["'../x'", "a name"]),
+        ("train", "valid-subset", "valid,../../x", ["expected names"]),
+        ("train", "lr", "__import__('os')", ["expected numbers"]),
+        ("train", "adam-betas", "print(1)", ["expected numbers"]),
+        ("train", "arch", ["x"], ["text or a number"]),
+        ("train", "task", "audio_finetuning", ["choose from translation"]),
+        ("train", "finetune-from-model", "http://x/y.pt", ["expected a file"]),
+        ("generate", "model-overrides", "{}", ["not allowed in a recipe"]),
+        ("generate", "save-dir", "x", ["not allowed in a recipe"]),
+        ("generate", "scoring", "bert_score", ["choose from bleu, chrf, sacrebleu"]),
+        ("generate", "bpe", "gpt2", ["not allowed in a recipe", "corpus.yml"]),
+        ("average", "num-epoch-checkpoints", "--output=x", ["a whole number"]),
+        ("evaluate", "lowercase", "--text=x", ["true or false"]),
+    ],
+)
+def test_what_could_import_write_or_connect_is_refused(tmp_path, section, option, value, words):
+    base = EXAMPLES / "multi30k.de-en" / "ea_transformer_lite.yml"
+    write_yaml(tmp_path / "own.yml", {"base": str(base), section: {option: value}})
+    with pytest.raises(ValueError) as error:
+        check_options(load_recipe(tmp_path / "own.yml"), USER_DIR)
+    for word in [str(tmp_path / "own.yml"), f"{section}: {option}", *words]:
+        assert word in str(error.value)
+
+
+def test_every_option_that_takes_text_is_refused_or_named_with_the_form_of_its_values():
+    """fairseq's parsers gone through: an option of a new fairseq does not slip in."""
+    recipe = load_recipe(EXAMPLES / "multi30k.de-en" / "ea_transformer_lite.yml")
+    found = set()
+    for section in ("train", "generate"):
+        for action in known_options(recipe, section, USER_DIR).values():
+            names = {name.removeprefix("--") for name in action.option_strings}
+            if action.nargs == 0 or action.choices or action.type in (int, float):
+                continue
+            if names & allowed.TEXT.keys() or any(name.startswith("ea-") for name in names):
+                found |= names
+                continue
+            with pytest.raises(ValueError, match="not allowed in a recipe"):
+                allowed.check(action, "x", "here")
+    assert {"lr", "adam-betas", "post-process", "ea-alpha"} <= found
+    assert not found & {"user-dir", "save-dir", "path", "log-file", "lm-path", "results-path"}
+
+
+def test_tensorboard_writes_into_the_runs_folder(tmp_path):
+    recipe = load_recipe(EXAMPLES / "cldr.de-en" / "transformer_lite.yml", ["tensorboard-logdir=x"])
+    run = find_run(recipe, load_corpus(recipe.corpus), tmp_path, None, 1)
+    assert f"--tensorboard-logdir={run.folder / 'x'}" in train_command(recipe, run)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 import sys
 from pathlib import Path
+from typing import Any
 
 from .options import as_arguments
 from .recipe import Recipe
@@ -29,8 +30,14 @@ def train_command(recipe: Recipe, run: Run) -> list[str]:
         *(sys.executable, "-m", "fairseq_cli.train", str(run.data / "bin")),
         *("--user-dir", str(USER_DIR), "--save-dir", str(run.checkpoints)),
         *("--seed", str(run.seed)),
-        *as_arguments(recipe.options("train")),
+        *as_arguments(_in_folder(recipe.options("train"), run)),
     ]
+
+
+def _in_folder(options: dict[str, Any], run: Run) -> dict[str, Any]:
+    """The options with TensorBoard's folder, which fairseq writes to, inside of the run's."""
+    name = options.get("tensorboard-logdir")
+    return options | {"tensorboard-logdir": run.folder / name} if name else options
 
 
 def average_command(recipe: Recipe, run: Run) -> list[str]:

@@ -10,20 +10,24 @@ from pathlib import Path
 from typing import Any
 
 from ..corpus.config import Corpus
+from . import allowed
 from .recipe import Recipe
 
 #: Options that decide which further options exist.
-_CHOICES = ("task", "arch", "criterion", "optimizer", "lr-scheduler", "tokenizer", "bpe", "scoring")
+_CHOICES = ("task", "arch", "criterion", "optimizer", "lr-scheduler", "scoring")
 
 
 def as_arguments(options: dict[str, Any]) -> list[str]:
-    """Options as command-line arguments: true becomes a flag, false and null are left out."""
+    """Options as command-line arguments: true becomes a flag, false and null are left out.
+
+    One word each: of two, fairseq would take a value such as ``--user-dir=...`` for an option.
+    """
     arguments = []
     for name, value in options.items():
         if value is True:
             arguments.append(f"--{name}")
         elif value is not False and value is not None:
-            arguments += [f"--{name}", str(value)]
+            arguments.append(f"--{name}={value}")
     return arguments
 
 
@@ -32,7 +36,8 @@ def check_options(recipe: Recipe, user_dir: Path) -> None:
 
     Raises:
         ValueError: an option that fairseq does not have with this task, architecture, criterion,
-            optimizer and scheduler, or a value that fairseq's parser refuses.
+            optimizer and scheduler, or that a recipe may not set (see allowed.py); or a value that
+            fairseq's parser refuses.
     """
     if "arch" not in recipe.options("train"):
         raise ValueError(f"{recipe.path}: no 'train: arch': choose a recipe that names a model")
@@ -65,16 +70,11 @@ def check_subwords(recipe: Recipe, corpus: Corpus) -> None:
 
 def _check_section(recipe: Recipe, section: str, user_dir: Path) -> None:
     options = recipe.options(section)
-    choosing = {name: options[name] for name in _CHOICES if name in options}
-    fixed = ["data", "--user-dir", str(user_dir)]
-    if section == "generate":
-        fixed += ["--path", "model.pt"]
-    # A first parse with the choices alone teaches the parser which options belong to them.
-    parser = _parser(section)
-    for name in choosing:
-        _check_choice(parser, recipe, section, name)
-    _parse(parser, fixed + as_arguments(choosing), recipe, section)
-    known = parser._option_string_actions
+    for name, value in options.items():
+        if not isinstance(value, str | int | float | None):
+            where = f"{recipe.origin[section, name]}: '{section}: {name}'"
+            raise ValueError(f"{where} is {value!r}: expected text or a number")
+    known = known_options(recipe, section, user_dir)
     for name, value in options.items():
         where = f"{recipe.origin[section, name]}: '{section}: {name}'"
         action = known.get(f"--{name}")
@@ -89,7 +89,30 @@ def _check_section(recipe: Recipe, section: str, user_dir: Path) -> None:
             raise ValueError(f"{where} is a switch: choose from true, false; not {value!r}")
         if action.nargs not in (0, "?") and value is True:
             raise ValueError(f"{where} takes a value, not true")
-    _parse(_parser(section), fixed + as_arguments(options), recipe, section)
+        allowed.check(action, value, where)
+    _parse(_parser(section), _fixed(section, user_dir) + as_arguments(options), recipe, section)
+
+
+def known_options(recipe: Recipe, section: str, user_dir: Path) -> dict[str, argparse.Action]:
+    """The options that fairseq has with a recipe's choices, by name with its two dashes.
+
+    Raises:
+        ValueError: it does not have one of the choices.
+    """
+    options = recipe.options(section)
+    choosing = {name: options[name] for name in _CHOICES if name in options}
+    # A first parse with the choices alone teaches the parser which options belong to them.
+    parser = _parser(section)
+    for name in choosing:
+        _check_choice(parser, recipe, section, name)
+    _parse(parser, _fixed(section, user_dir) + as_arguments(choosing), recipe, section)
+    return parser._option_string_actions
+
+
+def _fixed(section: str, user_dir: Path) -> list[str]:
+    """What the runner itself passes, as far as the parser needs it."""
+    fixed = ["data", "--user-dir", str(user_dir)]
+    return fixed + ["--path", "model.pt"] if section == "generate" else fixed
 
 
 def _check_choice(parser: Any, recipe: Recipe, section: str, name: str) -> None:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from .. import yaml_file
+from .allowed import check_own
 
 #: Sections of a recipe that hold options; ``corpus`` (a path) and ``base`` stand beside them.
 SECTIONS = ("train", "average", "generate", "evaluate")
@@ -129,15 +130,17 @@ def _merge(into: dict[str, dict], content: dict[str, Any], origin: str | dict) -
         for key in value:
             source = origin if isinstance(origin, str) else origin[section, key]
             into["origin"][section, key] = source
-            _check_key(section, key, source)
+            _check_key(section, key, value[key], source)
 
 
-def _check_key(section: str, key: str, file: str) -> None:
+def _check_key(section: str, key: str, value: Any, file: str) -> None:
     """Refuse keys known to be wrong without asking fairseq; options.py asks fairseq."""
     known = {"average": AVERAGE_KEYS, "evaluate": EVALUATE_KEYS}.get(section)
     if known is not None and key not in known:
         choices = ", ".join(known)
         raise ValueError(f"{file}: unknown key {f'{section}: {key}'!r} (choose from {choices})")
+    if known is not None:
+        check_own(section, key, value, file)
     if key in OPTIONS_OF_THE_RUNNER.get(section, ()):
         raise ValueError(f"{file}: {f'{section}: {key}'!r} is set by run_recipe.py itself")
 
