@@ -30,6 +30,10 @@ class Handler(http.server.BaseHTTPRequestHandler):
         self.server.asked.append((kind, first))
         if kind == "missing":
             return self.send_error(404)
+        if kind == "away":
+            self.send_response(302)
+            self.send_header("Location", "ftp://127.0.0.1:9/f")
+            return self.end_headers()
         if first >= len(DATA):
             return self.send_error(416)
         data = DATA[::-1] if kind == "bad" else DATA
@@ -115,6 +119,14 @@ def test_a_wrong_checksum_everywhere_is_one_line_and_leaves_nothing(tmp_path, se
     assert re.search(f"could not download f: .*/bad/f: wrong checksum.*{SHA256}", str(error.value))
     assert "\n" not in str(error.value)
     assert names(tmp_path) == set()
+
+
+def test_only_http_is_spoken_after_a_redirection_too(tmp_path, server):
+    (tmp_path / "secret").write_text("x")
+    for url in (f"file://{tmp_path}/secret", "data:,x", server.url + "/away/f"):
+        with pytest.raises(ValueError, match="could not download f: .*unknown url type"):
+            fetch("f", [url], None, tmp_path / "new")
+    assert names(tmp_path / "new") == set()
 
 
 def test_being_offline_is_one_line_that_names_the_way_out(tmp_path):

@@ -20,7 +20,7 @@ import torch  # noqa: F401 (fairseq's data modules expect it)
 from fairseq.data import Dictionary, data_utils
 from sacremoses import MosesTokenizer
 
-from ea_fairseq.corpus import config, inputs
+from ea_fairseq.corpus import binarize, config, inputs
 from ea_fairseq.corpus.readers import read_pairs
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -560,3 +560,11 @@ def test_the_measurement_reports_every_step(capsys):
     printed = capsys.readouterr().out
     assert "300 pairs read, peak memory" in printed
     assert printed.count("pairs/s") == 2
+
+
+def test_every_option_of_fairseq_preprocess_is_one_word(tmp_path):
+    """Of two, fairseq would take a language or a folder that begins with --user-dir for it."""
+    corpus = config.load(EXAMPLES / "multi30k.de-en" / "corpus.yml")
+    words = binarize.command(corpus, tmp_path, tmp_path / "bin", 1)[3:]
+    assert all(word.startswith("--") for word in words)
+    assert {"--source-lang=de", "--target-lang=en"} <= set(words)

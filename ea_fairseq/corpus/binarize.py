@@ -19,10 +19,17 @@ def subsets(corpus: Corpus) -> dict[str, str]:
 def command(corpus: Corpus, text: Path, output: Path, workers: int) -> list[str]:
     """The fairseq-preprocess command for the files of folder `text`."""
     arguments = [sys.executable, "-m", "fairseq_cli.preprocess"]
-    arguments += ["--source-lang", corpus.source_lang, "--target-lang", corpus.target_lang]
-    arguments += ["--trainpref", str(text / "train"), "--validpref", str(text / "valid")]
-    arguments += ["--testpref", ",".join(str(text / name) for name in corpus.test_sets)]
-    arguments += ["--destdir", str(output), "--workers", str(workers)]
+    options = {
+        "source-lang": corpus.source_lang,
+        "target-lang": corpus.target_lang,
+        "trainpref": text / "train",
+        "validpref": text / "valid",
+        "testpref": ",".join(str(text / name) for name in corpus.test_sets),
+        "destdir": output,
+        "workers": workers,
+    }
+    # One word each: fairseq takes any word that begins with --user-dir for that option.
+    arguments += [f"--{name}={value}" for name, value in options.items()]
     if corpus.dictionary == "joint":
         arguments.append("--joined-dictionary")
     return arguments
@@ -44,11 +51,8 @@ def binarize(
         Entries of each language's dictionary, fairseq's special ones included.
 
     Raises:
-        ValueError: a path has a comma, which --testpref takes as a separator.
         RuntimeError: the command failed or lost a line.
     """
-    if "," in str(text):
-        raise ValueError(f"{text}: fairseq-preprocess cannot take a path with a comma")
     arguments = command(corpus, text, output, workers)
     print(shlex.join(arguments), file=sys.stderr, flush=True)
     status, last = _run(arguments)

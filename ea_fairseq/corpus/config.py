@@ -1,6 +1,7 @@
 """What a corpus.yml may say: every key, its default and its meaning."""
 
 import json
+import re
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from types import UnionType
@@ -10,6 +11,10 @@ from .. import yaml_file
 from ..text.tokens import Tokenization
 
 KINDS = ("train", "valid", "test")
+SCHEMES = ("https://", "http://")  # of addresses to download from
+
+# A language is a part of options, of file names and of fairseq's pair de-en: no dash, no slash.
+_LANGUAGE = re.compile("[A-Za-z0-9]+(_[A-Za-z0-9]+)*")
 
 _EXPECTED = {
     str: "text, in quotation marks",
@@ -141,6 +146,10 @@ def _build(data: dict) -> Corpus:
     for key in ("source_lang", "target_lang"):
         if not isinstance(data.get(key), str):  # YAML reads the bare word `no` as false
             raise ValueError(f"{key} is {data.get(key)!r}: expected a language code, quoted")
+        if not _LANGUAGE.fullmatch(data[key]):
+            raise ValueError(
+                f"{key} is {data[key]!r}: expected a language code of letters, digits and _"
+            )
     if data["source_lang"] == data["target_lang"]:
         raise ValueError(f"source_lang and target_lang are both {data['source_lang']!r}")
     _check_types(Corpus, data, "")
@@ -150,6 +159,7 @@ def _build(data: dict) -> Corpus:
     data["downloads"] = [_download(download) for download in data.get("downloads", [])]
     data["files"] = {name: _parts(name, value) for name, value in data.get("files", {}).items()}
     corpus = Corpus(**data)
+    _file_name("name", corpus.name)
     for name, size in corpus.sizes.items():
         _positive(f"sizes: {name}", size)
     _choice("reader", corpus.reader, ("plain", "cldr"))
@@ -179,8 +189,11 @@ def _check_splits(corpus: Corpus) -> None:
     if not corpus.test_sets:
         raise ValueError(f"{key} has no test set: expected train, valid and the test sets")
     for name in names:
-        if not name or set(name) & set("/, \t\n") or name.startswith("."):
-            raise ValueError(f"{key}: {name!r} cannot name a file")
+        _file_name(key, name)
+        if set(name) & set(", "):
+            raise ValueError(
+                f"{key}: {name!r} has a space or a comma, which divide names elsewhere"
+            )
 
 
 def _section(cls: type, data: object, where: str):
@@ -215,7 +228,10 @@ def _download(data: object) -> Download:
     for url in download.urls:
         if not isinstance(url, str) or "{file}" not in url:
             raise ValueError(f"downloads: urls: {url!r} does not hold {{file}}")
+        if not url.lower().startswith(SCHEMES):
+            raise ValueError(f"downloads: urls: {url!r}: choose from {', '.join(SCHEMES)}")
     for name, checksum in download.files.items():
+        _file_name("downloads: files", name)
         if not isinstance(checksum, str | None):
             raise ValueError(f"downloads: files: {name} is {checksum!r}: expected a checksum")
     return download
@@ -229,6 +245,8 @@ def _parts(split: str, value: object) -> list[Part]:
             part = {"path": part + ".{lang}"}
         part = _section(Part, part, where)
         _choice(f"{where}: format", part.format, ("lines", "tags", "segments"))
+        if part.archive is not None:
+            _file_name(f"{where}: archive", part.archive)
         if "{lang}" not in part.path:
             raise ValueError(f"{where}: path {part.path!r} does not hold {{lang}}")
         parts.append(part)
@@ -260,6 +278,16 @@ def _check_types(cls: type, data: dict, where: str) -> None:
 def _choice(key: str, value: object, choices: tuple[str, ...]) -> None:
     if value not in choices:
         raise ValueError(f"{key} is {value!r}: choose from {', '.join(choices)}")
+
+
+def _file_name(key: str, name: str) -> None:
+    """Refuse what is no single part of a path: a file of that name would lie somewhere else."""
+    bad = not name or name[0] in ".-" or len(name.encode(errors="replace")) > 200
+    if bad or re.search(r"[/\\\x00-\x1f\x7f\ud800-\udfff]", name):
+        raise ValueError(
+            f"{key}: {name!r} cannot name a file: no slash, no . or - at its beginning, "
+            "200 bytes at most"
+        )
 
 
 def _positive(key: str, value: object, least: int = 1) -> None:

@@ -16,6 +16,19 @@ TIMEOUT = 30  # seconds without a byte
 ATTEMPTS = 3  # per URL; each goes on where the last one stopped
 BLOCK = 1 << 18
 
+# Without urllib's own handlers of file:, ftp: and data:, to which a server could redirect as well.
+_opener = urllib.request.OpenerDirector()
+for _handler in (
+    urllib.request.ProxyHandler,
+    urllib.request.UnknownHandler,
+    urllib.request.HTTPHandler,
+    urllib.request.HTTPSHandler,
+    urllib.request.HTTPDefaultErrorHandler,
+    urllib.request.HTTPRedirectHandler,
+    urllib.request.HTTPErrorProcessor,
+):
+    _opener.add_handler(_handler())
+
 
 def fetch(name: str, urls: list[str], checksum: str | None, folder: Path) -> Path:
     """Downloads a file unless `folder` has it already; returns its path.
@@ -85,9 +98,8 @@ def _continue(url: str, part: Path) -> None:
     headers = {"User-Agent": "ea_fairseq"}
     if have:
         headers["Range"] = f"bytes={have}-"
-    with urllib.request.urlopen(
-        urllib.request.Request(url, headers=headers), timeout=TIMEOUT
-    ) as response:
+    request = urllib.request.Request(url, headers=headers)
+    with _opener.open(request, timeout=TIMEOUT) as response:
         first, total = _extent(response)
         if first not in (0, have):
             raise http.client.HTTPException(f"sent bytes from {first} when asked from {have}")

@@ -64,6 +64,8 @@ def prepare(
         OSError: a file cannot be read or written.
         RuntimeError: a program that this one calls failed.
     """
+    if "," in str(output):  # fairseq-preprocess takes it as a separator
+        raise ValueError(f"{output}: fairseq-preprocess cannot take a path with a comma")
     with locked(output):
         settings = data_settings(corpus)
         done = read_json_or_none(output / FINAL)
