@@ -2,6 +2,7 @@
 
 recipe.py        read a recipe and its bases, apply overrides, check sections and keys
 options.py       check options against the parsers of fairseq itself
+allowed.py       which of them a recipe may set, and to what
 commands.py      the command of every step
 steps.py         run a step: lock, log file, stamp, what changed since
 runs.py          where runs lie on disk and what they hold
@@ -11,14 +12,4 @@ significance.py  bootstrap over seeds and sentences
 comparison.py    two systems beside each other, test set by test set
 curves.py        learning curves out of fairseq's logs or TensorBoard
 tables.py        Markdown tables
-recipe.py      read a recipe and its bases, apply overrides, check sections and keys
-options.py     check options against the parsers of fairseq itself
-allowed.py     which of them a recipe may set, and to what
-commands.py    the command of every step
-steps.py       run a step: lock, log file, stamp, what changed since
-runs.py        where runs lie on disk and what they hold
-generation.py  translations out of fairseq-generate's output, in corpus order
-scoring.py     every score, by sacrebleu
-curves.py      learning curves out of fairseq's logs or TensorBoard
-tables.py      Markdown tables
 """
