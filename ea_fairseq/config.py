@@ -1,147 +1,205 @@
-"""The ``--ea-*`` options: default, help, source and validation, each in one place."""
+"""The ``--ea-*`` options of a model: which variant serves which attention, with what options."""
+
+from __future__ import annotations
 
 import argparse
-from dataclasses import dataclass, field, fields
+from collections.abc import Mapping
+from dataclasses import Field, dataclass, fields
 from typing import Any
 
 from .errors import UserError
-from .variants import ATTENTIONS, LOGIT_TRANSFORMS
+from .variants import ATTENTIONS, VARIANTS, LogitTransform, Place, Variant, VariantOptions
+from .variants.options import as_text, flag, listed
 
-
-def _fraction(name: str, value: Any) -> float:
-    try:
-        number = float(value)
-    except (TypeError, ValueError):
-        number = -1.0
-    if not 0.0 <= number <= 1.0:
-        raise UserError(f"{name} must be a number in [0, 1], not {value!r}")
-    return number
-
-
-def _kernel_size(name: str, value: Any) -> int:
-    choices = (1, 3, 5, 7, 9)
-    if isinstance(value, float) or str(value) not in map(str, choices):
-        raise UserError(f"{name} must be odd, one of {_listed(choices)}, not {value!r}")
-    return int(value)
-
-
-def _attentions(name: str, value: Any) -> tuple[str, ...]:
-    parts = [part.strip() for part in value.split(",")] if isinstance(value, str) else list(value)
-    if parts == ["none"]:
-        return ()
-    if not parts or not set(parts) <= set(ATTENTIONS) or len(parts) != len(set(parts)):
-        raise UserError(
-            f"{name} must be 'none' or a comma-separated subset of {','.join(ATTENTIONS)}, "
-            f"not {value!r}"
-        )
-    return tuple(kind for kind in ATTENTIONS if kind in parts)
-
-
-def _variant(name: str, value: Any) -> str:
-    if value not in LOGIT_TRANSFORMS:
-        raise UserError(f"{name} must be one of {_listed(LOGIT_TRANSFORMS)}, not {value!r}")
-    return value
-
-
-def _listed(choices: Any) -> str:
-    return ", ".join(str(choice) for choice in choices)
-
-
-def _option(default: Any, parse: Any, metavar: str, help: str) -> Any:
-    return field(default=default, metadata={"parse": parse, "metavar": metavar, "help": help})
+PLAIN = "plain"
 
 
 @dataclass(frozen=True)
 class EAOptions:
-    """Options of evolving attention; field ``x_y`` is the command line's ``--ea-x-y``.
+    """The variants of a model and their options.
 
-    Names start with ``ea``, not ``encoder`` or ``decoder``: fairseq's ``TransformerConfig`` moves
-    names with those prefixes elsewhere.
-
-    Raises:
-        UserError: naming the option, its value and the choices
+    Attributes:
+        variant: ``--ea-variant`` as given: one name, or a chain
+        chain: the variant of each attention
+        options: the options of each variant in the chain, by its name
     """
 
-    alpha: float = _option(
-        0.1, _fraction, "A", "weight of the previous layer's logits, in [0, 1] (equation 4)"
-    )
-    beta: float = _option(0.1, _fraction, "B", "weight of the convolution, in [0, 1] (equation 4)")
-    kernel_size: int = _option(
-        3, _kernel_size, "K", "size of the convolution's kernel: 1, 3, 5, 7 or 9 (section 3.3)"
-    )
-    convolution: tuple[str, ...] = _option(
-        "encoder,decoder,encoder-decoder",
-        _attentions,
-        "WHERE",
-        "attentions with a convolution: comma-separated, of encoder, decoder, encoder-decoder; or "
-        "none (section 3.5)",
-    )
-    skip: tuple[str, ...] = _option(
-        "encoder",
-        _attentions,
-        "WHERE",
-        "attentions with a skip connection between layers: comma-separated, of encoder, decoder, "
-        "encoder-decoder; or none (section 3.3)",
-    )
-    variant: str = _option(
-        "evolving",
-        _variant,
-        "NAME",
-        "what happens to the logits before the softmax: evolving, or residual (RealFormer, "
-        "arXiv 2012.11747; only --ea-skip applies)",
-    )
-
-    def __post_init__(self) -> None:
-        for item in fields(self):
-            value = item.metadata["parse"](_flag(item.name), getattr(self, item.name))
-            object.__setattr__(self, item.name, value)
+    variant: str
+    chain: Mapping[str, str]
+    options: Mapping[str, VariantOptions]
 
     @classmethod
-    def from_namespace(cls, args: Any) -> "EAOptions":
-        """Reads ``args.ea_<field>`` where it is set, else takes the default.
+    def from_namespace(cls, args: Any) -> EAOptions:
+        """Reads ``args.ea_variant`` and ``args.ea_<option>`` where they are set.
+
+        Names start with ``ea``, not ``encoder`` or ``decoder``: fairseq's ``TransformerConfig``
+        moves names with those prefixes elsewhere.
 
         Raises:
-            UserError: naming an ``ea_...`` that is no option, as a checkpoint of another version
-                may have; its value would be lost
+            UserError: naming an option with a bad value, one that its variants do not have, or an
+                ``ea_...`` that is none at all, as a checkpoint of another version may have; its
+                value would be lost
         """
-        known = [f"ea_{item.name}" for item in fields(cls)]
-        for name in vars(args):
-            if name.startswith("ea_") and name not in known:
-                raise UserError(
-                    f"{name} = {getattr(args, name)!r} is no option of this version of ea_fairseq;"
-                    f" its options are {_listed(known)}"
-                )
-        names = (
-            item.name for item in fields(cls) if getattr(args, f"ea_{item.name}", None) is not None
-        )
-        return cls(**{name: getattr(args, f"ea_{name}") for name in names})
-
-    @classmethod
-    def add_args(cls, parser: argparse.ArgumentParser) -> None:
-        """Adds the options without defaults: those are the architecture's to set."""
-        for item in fields(cls):
-            parser.add_argument(
-                _flag(item.name),
-                type=_argument_type(item),
-                metavar=item.metadata["metavar"],
-                help=f"{item.metadata['help']}; default: {item.default}",
+        given = {
+            name.removeprefix("ea_"): value
+            for name, value in vars(args).items()
+            if name.startswith("ea_") and value is not None
+        }
+        variant = given.pop("variant", "evolving")
+        chain = parse_chain(variant)
+        known = _all_options()
+        if stray := sorted(given.keys() - known.keys()):
+            raise UserError(
+                f"ea_{stray[0]} = {given[stray[0]]!r} is no option of this version of ea_fairseq;"
+                f" its options are {listed(f'ea_{name}' for name in sorted(known))}"
             )
+        owned = owned_options(chain)
+        stray = sorted(given.keys() - owned.keys())
+        if stray and not _of_first_version(variant, given):
+            name = stray[0]
+            raise UserError(
+                f"{flag(name)} {given[name]} is an option of "
+                f"{listed(owner.name for owner in known[name])}, not of --ea-variant {variant}"
+                f" (its options: {listed(map(flag, sorted(owned))) or 'none'})"
+            )
+        options = {}
+        for name in dict.fromkeys(chain.values()):
+            own = [item.name for item in fields(VARIANTS[name].options)]
+            options[name] = VARIANTS[name].options(**{n: given[n] for n in own if n in given})
+        return cls(variant, chain, options)
+
+    def transform(self, place: Place) -> LogitTransform:
+        """A new transform for one attention of the model."""
+        name = self.chain[place.attention]
+        return VARIANTS[name].build(self.options[name], place)
+
+    def as_given(self) -> dict[str, Any]:
+        """Everything as ``ea_...`` attributes, as checkpoints keep it.
+
+        An option that two variants of a chain share has one value there, unless nobody gave one
+        and their defaults differ: then none.
+        """
+        values: dict[str, set[Any]] = {}
+        for options in self.options.values():
+            for item in fields(options):
+                values.setdefault(item.name, set()).add(as_text(getattr(options, item.name)))
+        agreed = {f"ea_{name}": found.pop() for name, found in values.items() if len(found) == 1}
+        return {"ea_variant": self.variant, **agreed}
 
 
-def _flag(name: str) -> str:
-    return "--ea-" + name.replace("_", "-")
+def parse_chain(text: Any) -> dict[str, str]:
+    """The variant of each attention, from one name or ``encoder=NAME,decoder=NAME,...``.
+
+    Raises:
+        UserError: naming what is no attention or no variant, or cannot serve there
+    """
+    text = str(text)
+    if "=" not in text:
+        variant = _variant(text)
+        return {kind: text if kind in variant.arrangement else PLAIN for kind in ATTENTIONS}
+    chain = dict.fromkeys(ATTENTIONS, PLAIN)
+    seen = set()
+    for link in text.split(","):
+        kind, _, name = (part.strip() for part in link.partition("="))
+        if kind not in ATTENTIONS or kind in seen:
+            raise UserError(
+                f"--ea-variant {text}: {kind!r} must be one of {listed(ATTENTIONS)}, each once"
+            )
+        seen.add(kind)
+        if kind not in _variant(name, text).serves:
+            raise UserError(
+                f"--ea-variant {text}: {name} cannot serve {kind} attention, only "
+                f"{listed(VARIANTS[name].serves)}"
+            )
+        chain[kind] = name
+    return chain
 
 
-def _argument_type(item: Any) -> Any:
-    """Parses one value as argparse wants it; lists stay strings, as checkpoints keep them."""
+def owned_options(chain: Mapping[str, str]) -> dict[str, list[Variant]]:
+    """The options of a chain's variants by name, and whose they are."""
+    used = set(chain.values())
+    owned = {name: [v for v in owners if v.name in used] for name, owners in _all_options().items()}
+    return {name: owners for name, owners in owned.items() if owners}
 
-    def parse(value: str) -> Any:
-        try:
-            parsed = item.metadata["parse"](_flag(item.name), value)
-        except UserError as error:
-            raise argparse.ArgumentTypeError(
-                str(error).removeprefix(_flag(item.name) + " ")
-            ) from None
-        return value if isinstance(parsed, tuple) else parsed
+
+def add_args(parser: argparse.ArgumentParser) -> None:
+    """Adds the options of all variants, without defaults: those are the architecture's to set."""
+    parser.add_argument(
+        "--ea-variant",
+        type=_argument_type(_parsed_chain),
+        metavar="NAME",
+        help="what happens to the attention maps, one of: "
+        + "; ".join(f"{variant.name} ({variant.summary})" for variant in VARIANTS.values())
+        + ". Or one for each attention: encoder=NAME,decoder=NAME,encoder-decoder=NAME",
+    )
+    for name, owners in sorted(_all_options().items()):
+        item = _field(owners[0], name)
+        parsers = [_field(owner, name).metadata["parse"] for owner in owners]
+        defaults = {f"{_field(owner, name).default} ({owner.name})" for owner in owners}
+        parser.add_argument(
+            flag(name),
+            type=_argument_type(_any_of(parsers), name),
+            metavar=item.metadata["metavar"],
+            help=f"{item.metadata['help']}; default: {listed(sorted(defaults))}",
+        )
+
+
+def _variant(name: str, chain: str | None = None) -> Variant:
+    if name not in VARIANTS:
+        where = f"--ea-variant {chain}: {name!r}" if chain else "--ea-variant"
+        chosen = "" if chain else f", not {name!r}"
+        raise UserError(f"{where} must be one of {listed(VARIANTS)}{chosen}")
+    return VARIANTS[name]
+
+
+def _all_options() -> dict[str, list[Variant]]:
+    """All options by name, and whose they are."""
+    owners: dict[str, list[Variant]] = {}
+    for variant in VARIANTS.values():
+        for item in fields(variant.options):
+            owners.setdefault(item.name, []).append(variant)
+    return owners
+
+
+def _field(variant: Variant, name: str) -> Field:
+    return next(item for item in fields(variant.options) if item.name == name)
+
+
+def _of_first_version(variant: str, given: Mapping[str, Any]) -> bool:
+    """Whether this is a checkpoint of version 0.1, which kept evolving attention's options, unused,
+    with its other variant too."""
+    return variant == "residual" and given.keys() == {
+        "alpha", "beta", "kernel_size", "convolution", "skip",
+    }  # fmt: skip
+
+
+def _any_of(parsers: list[Any]) -> Any:
+    """Reads a value as the first of several owners that takes it; which one is chosen later."""
+
+    def parse(name: str, value: str) -> Any:
+        for attempt in parsers[:-1]:
+            try:
+                return attempt(name, value)
+            except UserError:
+                continue
+        return parsers[-1](name, value)
 
     return parse
+
+
+def _parsed_chain(name: str, value: str) -> str:
+    parse_chain(value)
+    return value
+
+
+def _argument_type(parse: Any, name: str = "variant") -> Any:
+    """Parses one value as argparse wants it; lists stay strings, as checkpoints keep them."""
+
+    def typed(value: str) -> Any:
+        try:
+            return as_text(parse(flag(name), value))
+        except UserError as error:
+            message = str(error).removeprefix(flag(name) + " ")
+            raise argparse.ArgumentTypeError(message) from None
+
+    return typed

@@ -15,5 +15,6 @@ OMP_NUM_THREADS=1 "$python" -m pytest -q -n 2 --dist loadfile "$@"
 if [[ $# -eq 0 ]]; then
   # What holds with the compiled attention maps must hold on torch alone.
   OMP_NUM_THREADS=1 EA_FAIRSEQ_NATIVE=0 "$python" -m pytest -q -n 2 --dist load \
-    tests/test_ea_transformer.py tests/test_variants.py tests/test_multihead_attention.py
+    tests/test_ea_transformer.py tests/test_evolving.py tests/test_variants.py \
+    tests/test_multihead_attention.py
 fi

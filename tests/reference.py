@@ -1,69 +1,17 @@
-"""Slow oracles: the equations as loops in float64, sharing no code with the package.
+"""Slow oracle of a whole model: loops in float64, sharing no code with the package.
 
-Shapes as in the package; everything is numpy. Sources: "Evolving Attention with Residual
-Convolutions" (arXiv 2102.12895), equations (1), (4), (5), (6) and section 3.5; "Attention Is All
-You Need" (arXiv 1706.03762), sections 3.1 to 3.5.
+Shapes as in the package; everything is numpy. Source: "Attention Is All You Need" (arXiv
+1706.03762), sections 3.1 to 3.5; what a variant does to the maps stands in references/.
 """
 
 import math
 
 import numpy as np
+from references import reference_of
+
+from ea_fairseq.variants import Place
 
 REGIONS = ("encoder", "decoder", "encoder-decoder")
-
-
-def convolve_map(image, visible, weight, bias, region):
-    """relu(conv(image)) of one sentence, moved; hidden and vacated pixels are 0.
-
-    image: (heads, tgt_len, src_len); visible: (tgt_len, src_len) of bool; weight: (heads, heads, k,
-    k); bias: (heads,)
-    """
-    heads, tgt_len, src_len = image.shape
-    k = weight.shape[-1]
-    p = (k - 1) // 2
-    convolved = np.zeros(image.shape)
-    for out in range(heads):
-        for t in range(tgt_len):
-            for s in range(src_len):
-                if not visible[t, s]:
-                    continue
-                total = bias[out]
-                for channel in range(heads):
-                    for i in range(k):
-                        for j in range(k):
-                            if region == "decoder" and j > i:
-                                continue  # above the kernel's diagonal
-                            row, column = t + i - p, s + j - p
-                            inside = 0 <= row < tgt_len and 0 <= column < src_len
-                            if inside and visible[row, column]:
-                                total += weight[out, channel, i, j] * image[channel, row, column]
-                convolved[out, t, s] = max(total, 0.0)
-    down = 0 if region == "encoder" else p
-    right = p if region == "decoder" else 0
-    moved = np.zeros(image.shape)
-    for t in range(down, tgt_len):
-        for s in range(right, src_len):
-            if visible[t, s]:
-                moved[:, t, s] = convolved[:, t - down, s - right]
-    return moved
-
-
-def evolve_map(logits, carry, visible, weight, bias, region, alpha, beta):
-    """Equation (4): returns Z, 0 in hidden entries. weight None: no convolution; carry None: no
-    skip connection."""
-    heads, tgt_len, src_len = logits.shape
-    a_in = np.zeros(logits.shape)
-    for h in range(heads):
-        for t in range(tgt_len):
-            for s in range(src_len):
-                if visible[t, s]:
-                    a_in[h, t, s] = logits[h, t, s]
-                    if carry is not None:
-                        a_in[h, t, s] = alpha * carry[h, t, s] + (1 - alpha) * logits[h, t, s]
-    if weight is None:
-        return a_in
-    term = convolve_map(a_in, visible, weight, bias, region)
-    return beta * term + (1 - beta) * a_in
 
 
 def masked_softmax(z, visible):
@@ -82,15 +30,28 @@ def masked_softmax(z, visible):
     return probs
 
 
-class Transformer:
-    """EA-Transformer on one sentence without padding.
+def attention(variant, logits, carry, visible, params, place, options, projected):
+    """One sentence through a variant's attention.
 
-    params: name -> float64 array, named as in the model's state dict; options: a dictionary with
-    heads, layers, alpha, beta, convolution, skip, normalize_before, padding_idx
+    Returns z (the layer above's carry), probabilities and each head's output.
+    """
+    reference = reference_of(variant)
+    z, seen = reference.before(logits, carry, visible, params, place, options, projected)
+    probs = reference.after(masked_softmax(z, seen), seen, params, place, options)
+    output = np.stack([p @ v for p, v in zip(probs, projected[2], strict=True)])
+    return z, probs, reference.output(output, params, place, options)
+
+
+class Transformer:
+    """A model on one sentence without padding.
+
+    params: name -> float64 array, named as in the model's state dict; chosen: the model's
+    EAOptions; options: a dictionary with heads, layers, normalize_before, padding_idx
     """
 
-    def __init__(self, params, **options):
+    def __init__(self, params, chosen, **options):
         self.params = params
+        self.chosen = chosen
         self.options = options
 
     def scores(self, src_tokens, prev_output_tokens):
@@ -155,27 +116,30 @@ class Transformer:
     def _attention(self, query, key, visible, name, region, carries, kind):
         heads = self.options["heads"]
         q, k, v = (
-            self._linear(x, f"{name}.{part}_proj")
+            self._heads(self._linear(x, f"{name}.{part}_proj"))
             for x, part in ((query, "q"), (key, "k"), (key, "v"))
         )
-        dim = q.shape[1] // heads
-        split = [slice(h * dim, (h + 1) * dim) for h in range(heads)]
-        logits = np.stack([q[:, cut] @ k[:, cut].T / math.sqrt(dim) for cut in split])
-        has_convolution = region in self.options["convolution"]
-        z = evolve_map(
-            logits,
-            carries[kind] if region in self.options["skip"] else None,
-            visible,
-            self.params[f"{name}.transform.convolution.weight"] if has_convolution else None,
-            self.params[f"{name}.transform.convolution.bias"] if has_convolution else None,
-            region,
-            self.options["alpha"],
-            self.options["beta"],
+        head_dim = q.shape[2]
+        logits = np.stack([a @ b.T / math.sqrt(head_dim) for a, b in zip(q, k, strict=True)])
+        layer = int(name.split(".")[2])
+        place = Place(region, heads, head_dim, layer, self.options["layers"])
+        variant = self.chosen.chain[region]
+        prefix = f"{name}.transform."
+        params = {
+            key.removeprefix(prefix): value
+            for key, value in self.params.items()
+            if key.startswith(prefix)
+        }
+        options = self.chosen.options[variant]
+        carries[kind], _, output = attention(
+            variant, logits, carries[kind], visible, params, place, options, (q, k, v)
         )
-        carries[kind] = z
-        probs = masked_softmax(z, visible)
-        output = np.concatenate([probs[h] @ v[:, cut] for h, cut in enumerate(split)], axis=1)
-        return self._linear(output, f"{name}.out_proj")
+        return self._linear(np.concatenate(list(output), axis=1), f"{name}.out_proj")
+
+    def _heads(self, x):
+        """(length, embed_dim) to (heads, length, head_dim)."""
+        heads = self.options["heads"]
+        return x.reshape(len(x), heads, -1).transpose(1, 0, 2)
 
     def _linear(self, x, name):
         return x @ self.params[f"{name}.weight"].T + self.params[f"{name}.bias"]

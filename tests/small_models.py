@@ -8,6 +8,7 @@ from fairseq.data import Dictionary
 from fairseq.models import ARCH_CONFIG_REGISTRY, ARCH_MODEL_REGISTRY
 
 import ea_fairseq  # noqa: F401  (registers the architectures)
+from ea_fairseq.variants import VARIANTS
 
 PAD, EOS, VOCABULARY = 1, 2, 24
 
@@ -21,6 +22,13 @@ TINY = {
         "layers": 3,
     }.items()
 }
+
+
+def settings_of(variant):
+    """What the command line would give for each of a variant's sets of options, by name."""
+    for options in VARIANTS[variant].cases:
+        name = " ".join([variant, *(f"{key}={value}" for key, value in options.items())])
+        yield name, {"ea_variant": variant, **{f"ea_{k}": v for k, v in options.items()}}
 
 
 def dictionary(size=VOCABULARY):
@@ -51,7 +59,9 @@ def build_strong(arch="ea_transformer_lite", seed=0, **options):
     rounding, and different prefixes give different maps.
     """
     torch.manual_seed(seed)
-    model = build(arch, **{"ea_alpha": 0.4, "ea_beta": 0.5, **options})
+    if arch == "ea_transformer_lite" and options.get("ea_variant", "evolving") == "evolving":
+        options = {"ea_alpha": 0.4, "ea_beta": 0.5, **options}
+    model = build(arch, **options)
     with torch.no_grad():
         for name, parameter in model.named_parameters():
             scale = 1.0 if ".transform." in name else 0.4

@@ -20,6 +20,7 @@ from hypothesis import strategies as st
 from ea_fairseq.compat import dirty_input
 from ea_fairseq.config import EAOptions
 from ea_fairseq.errors import UserError
+from ea_fairseq.variants.evolving import EvolvingOptions
 
 CLEAN = [b"w1 w2", b"w3 w4 w5 w6", b"w7", b"w8 w9 w10"]
 ODD = [
@@ -211,7 +212,7 @@ VALUES = st.one_of(
     ),
     st.lists(st.sampled_from(["encoder", "decoder", "encoder-decoder", "none", ""])).map(",".join),
 )
-NAMES = sorted(EAOptions.__dataclass_fields__)
+NAMES = sorted(EvolvingOptions.__dataclass_fields__)
 
 
 @settings(max_examples=150, deadline=None)
@@ -231,9 +232,9 @@ def test_any_value_of_an_option_is_taken_or_named_in_one_line(name, value):
             last = errors.getvalue().removesuffix("\n").split("\n")[-1]
             assert re.search(rf": error: argument {flag}: .*must be", last) and "'" in last
             with pytest.raises(UserError, match=flag):
-                EAOptions(**{name: value})
+                EvolvingOptions(**{name: value})
             return
-    taken = EAOptions.from_namespace(args)
+    taken = EAOptions.from_namespace(args).options["evolving"]
     assert 0 <= taken.alpha <= 1 and 0 <= taken.beta <= 1 and taken.kernel_size in (1, 3, 5, 7, 9)
 
 

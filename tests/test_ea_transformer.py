@@ -19,22 +19,19 @@ from small_models import (
     padded,
     score,
     sentences,
+    settings_of,
 )
 
+from ea_fairseq.config import EAOptions
 from ea_fairseq.errors import UserError
 from ea_fairseq.kernels.library import torch_alone
+from ea_fairseq.variants import VARIANTS
 
 ALL = ",".join(REGIONS)
-# Settings that between them use each part of the code; every property below is held to all.
-SETTINGS = {
-    "lite": {},
-    "skip everywhere": {"ea_skip": ALL},
-    "kernel 5": {"ea_kernel_size": 5, "ea_skip": ALL},
-    "kernel 1": {"ea_kernel_size": 1},
-    "no convolution": {"ea_convolution": "none", "ea_skip": ALL},
-    "decoder alone": {"ea_convolution": "decoder", "ea_skip": "none"},
-    "pre-norm": {"encoder_normalize_before": True, "decoder_normalize_before": True},
-}
+# Every variant with each of its sets of options; every property below is held to all.
+SETTINGS = {name: options for variant in VARIANTS for name, options in settings_of(variant)}
+SETTINGS["a chain"] = {"ea_variant": "encoder=residual,encoder-decoder=evolving", "ea_skip": ALL}
+SETTINGS["pre-norm"] = {"encoder_normalize_before": True, "decoder_normalize_before": True}
 every_setting = pytest.mark.parametrize("options", SETTINGS.values(), ids=SETTINGS.keys())
 
 
@@ -48,12 +45,9 @@ def oracle_of(model, options):
     """The loops of reference.py with the model's weights."""
     return Transformer(
         {name: value.numpy() for name, value in model.state_dict().items()},
+        EAOptions.from_namespace(model.args),
         layers=TINY["encoder_layers"],
         heads=TINY["encoder_attention_heads"],
-        alpha=0.4,
-        beta=0.5,
-        convolution=options.get("ea_convolution", ALL).split(","),
-        skip=options.get("ea_skip", "encoder").split(","),
         normalize_before="encoder_normalize_before" in options,
         padding_idx=PAD,
     )
@@ -479,7 +473,7 @@ def test_an_ea_checkpoint_never_gets_fresh_convolutions(caplog):
         ({"ea_convolution": "encoder,middle"}, "--ea-convolution .*encoder-decoder.*middle"),
         ({"ea_skip": ""}, "--ea-skip .*''"),
         ({"ea_skip": "encoder,encoder"}, "--ea-skip"),
-        ({"ea_variant": "other"}, "--ea-variant must be one of evolving, residual, not 'other'"),
+        ({"ea_variant": "other"}, "--ea-variant must be one of evolving, plain, .*'other'"),
         ({"cross_self_attention": True}, "--cross-self-attention cannot be combined"),
         ({"base_layers": 1}, "--base-layers cannot be combined"),
         ({"quant_noise_scalar": 0.5}, "--quant-noise-scalar cannot be combined"),

@@ -4,9 +4,8 @@ import pytest
 import torch
 from fairseq.modules import MultiheadAttention
 
-from ea_fairseq.config import EAOptions
 from ea_fairseq.modules.multihead_attention import TransformedAttention
-from ea_fairseq.variants import LOGIT_TRANSFORMS, LogitTransform
+from ea_fairseq.variants import VARIANTS, LogitTransform, Place
 
 DIM, HEADS = 16, 4
 
@@ -20,8 +19,9 @@ def attention(transform=None, seed=0, **kwargs):
 
 def evolving(kind, kernel_size=3):
     torch.manual_seed(3)
-    options = EAOptions(alpha=0.3, beta=0.6, kernel_size=kernel_size, skip=kind)
-    transform = LOGIT_TRANSFORMS["evolving"](options, kind, HEADS)
+    variant = VARIANTS["evolving"]
+    options = variant.options(alpha=0.3, beta=0.6, kernel_size=kernel_size, skip=kind)
+    transform = variant.build(options, Place(kind, HEADS, DIM // HEADS, 0, 1))
     with torch.no_grad():
         for parameter in transform.parameters():
             parameter.normal_()

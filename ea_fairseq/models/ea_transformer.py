@@ -19,10 +19,11 @@ from fairseq.modules import FairseqDropout
 from fairseq.modules.checkpoint_activations import checkpoint_wrapper
 from torch import Tensor, nn
 
-from ..config import EAOptions
+from ..config import EAOptions, add_args, owned_options, parse_chain
 from ..errors import UserError
 from ..modules.multihead_attention import IncrementalState
 from ..modules.transformer_layer import EATransformerDecoderLayer, EATransformerEncoderLayer
+from ..variants import Architecture, Variant, on_registration
 from ..variants.cached_heads import share
 
 logger = logging.getLogger(__name__)
@@ -32,7 +33,7 @@ class EATransformerEncoder(TransformerEncoderBase):
     """fairseq's encoder with evolving attention: its loop carries logits from layer to layer."""
 
     def build_encoder_layer(self, cfg: Any) -> nn.Module:
-        return _wrap(EATransformerEncoderLayer(cfg, return_fc=self.return_fc), cfg)
+        return _wrap(EATransformerEncoderLayer(cfg, _next_layer(self), self.return_fc), cfg)
 
     def forward_scriptable(
         self,
@@ -107,7 +108,7 @@ class EATransformerDecoder(TransformerDecoderBase):
     """fairseq's decoder with evolving attention: its loop carries logits from layer to layer."""
 
     def build_decoder_layer(self, cfg: Any, no_encoder_attn: bool = False) -> nn.Module:
-        return _wrap(EATransformerDecoderLayer(cfg, no_encoder_attn), cfg)
+        return _wrap(EATransformerDecoderLayer(cfg, _next_layer(self), no_encoder_attn), cfg)
 
     def extract_features_scriptable(
         self,
@@ -230,13 +231,13 @@ class EATransformerDecoder(TransformerDecoderBase):
 class EATransformerModel(TransformerModel):
     """EA-Transformer of "Evolving Attention with Residual Convolutions" (arXiv 2102.12895).
 
-    fairseq's Transformer, all of whose options apply, with the options of :class:`EAOptions`.
+    fairseq's Transformer, all of whose options apply, with those of its variant (config.py).
     """
 
     @classmethod
     def add_args(cls, parser: ArgumentParser) -> None:
         super().add_args(parser)
-        EAOptions.add_args(parser)
+        add_args(parser)
 
     @classmethod
     def build_model(cls, args: Namespace, task: Any) -> "EATransformerModel":
@@ -301,6 +302,13 @@ _FAIRSEQ_NAMES = {
 }
 
 
+def _next_layer(stack: nn.Module) -> int:
+    """The index of the layer that a stack is building: fairseq does not tell."""
+    index = getattr(stack, "layers_built", 0)
+    stack.layers_built = index + 1
+    return index
+
+
 def _wrap(layer: nn.Module, cfg: Any) -> nn.Module:
     """Activation checkpointing and FSDP, as fairseq wraps its own layers."""
     if cfg.checkpoint_activations:
@@ -357,14 +365,43 @@ def _set_defaults(args: Namespace, **defaults: Any) -> None:
         setattr(args, name, getattr(args, name, value))
 
 
-def _ea_defaults(args: Namespace, **defaults: Any) -> None:
-    """The options of evolving attention, as a checkpoint keeps them."""
-    _set_defaults(args, **{f"ea_{name}": value for name, value in defaults.items()})
-    options = EAOptions.from_namespace(args)
-    for name in ("kernel_size", "variant"):
-        _set_defaults(args, **{f"ea_{name}": getattr(options, name)})
-    for name in ("convolution", "skip"):
-        _set_defaults(args, **{f"ea_{name}": ",".join(getattr(options, name)) or "none"})
+def _register_architectures(variant: Variant) -> None:
+    for architecture in variant.architectures:
+        _register_architecture(variant, architecture)
+
+
+def _register_architecture(variant: Variant, architecture: Architecture) -> None:
+    size = {"lite": transformer_lite, "base": base_architecture}[architecture.size]
+
+    def configure(args: Namespace) -> None:
+        size(args)
+        _ea_defaults(args, variant, architecture)
+
+    configure.__name__ = configure.__qualname__ = architecture.name
+    configure.__doc__ = f"{variant.name}: {variant.summary}; {architecture.size}."
+    register_model_architecture("ea_transformer", architecture.name)(configure)
+
+
+def _ea_defaults(args: Namespace, variant: Variant, architecture: Architecture) -> None:
+    """The variant and its options, all of them, as a checkpoint keeps them.
+
+    Raises:
+        UserError: for an option that the variant does not have, or an architecture of one variant
+            with another; evolving attention's stand for their size and take any
+    """
+    _set_defaults(args, ea_variant=variant.name)
+    chain = parse_chain(args.ea_variant)
+    own = args.ea_variant == variant.name
+    if not own and variant.name != "evolving":
+        raise UserError(
+            f"--arch {architecture.name} is --ea-variant {variant.name}, not {args.ea_variant}: "
+            f"choose --arch ea_transformer_{architecture.size}"
+        )
+    for name, owners in owned_options(chain).items():
+        if variant in owners and name in architecture.options:
+            _set_defaults(args, **{f"ea_{name}": architecture.options[name]})
+    for name, value in EAOptions.from_namespace(args).as_given().items():
+        setattr(args, name, value)
 
 
 @register_model_architecture("transformer", "transformer_lite")
@@ -384,15 +421,4 @@ def transformer_lite(args: Namespace) -> None:
     base_architecture(args)
 
 
-@register_model_architecture("ea_transformer", "ea_transformer_lite")
-def ea_transformer_lite(args: Namespace) -> None:
-    """EA-Transformer-Lite (Table 5; appendix A.3, Table 10)."""
-    transformer_lite(args)
-    _ea_defaults(args, alpha=0.1, beta=0.1)
-
-
-@register_model_architecture("ea_transformer", "ea_transformer_base")
-def ea_transformer_base(args: Namespace) -> None:
-    """EA-Transformer-Base (Table 5; appendix A.3, Table 10)."""
-    base_architecture(args)
-    _ea_defaults(args, alpha=0.5, beta=0.1)
+on_registration(_register_architectures)

@@ -10,19 +10,20 @@ from torch import Tensor, nn
 
 from ..config import EAOptions
 from ..kernels.dropout import dropout_add
-from ..variants import LOGIT_TRANSFORMS
+from ..variants import Place
 from .dropout import rate_in_use
 from .multihead_attention import IncrementalState, TransformedAttention
 
 
-def _build_attention(attention: str, cfg: Any, **kwargs: Any) -> TransformedAttention:
+def _build_attention(attention: str, cfg: Any, layer: int, **kwargs: Any) -> TransformedAttention:
     """The attention of one kind ("encoder", "decoder", "encoder-decoder") with its transform."""
     side = cfg.encoder if attention == "encoder" else cfg.decoder
-    options = EAOptions.from_namespace(cfg)
+    heads = side.attention_heads
+    place = Place(attention, heads, side.embed_dim // heads, layer, side.layers)
     return TransformedAttention(
         side.embed_dim,
-        side.attention_heads,
-        LOGIT_TRANSFORMS[options.variant](options, attention, side.attention_heads),
+        heads,
+        EAOptions.from_namespace(cfg).transform(place),
         dropout=cfg.attention_dropout,
         q_noise=cfg.quant_noise.pq,
         qn_block_size=cfg.quant_noise.pq_block_size,
@@ -36,10 +37,20 @@ def _add_to_residual(layer: nn.Module, x: Tensor, residual: Tensor) -> Tensor:
 
 
 class EATransformerEncoderLayer(TransformerEncoderLayerBase):
-    """fairseq's encoder layer with a transformed self-attention."""
+    """fairseq's encoder layer with a transformed self-attention.
+
+    Args:
+        cfg: fairseq's configuration of the model
+        index: of the layer in its stack, from 0
+        return_fc: whether to return the feed-forward network's output too
+    """
+
+    def __init__(self, cfg: Any, index: int, return_fc: bool = False):
+        self.index = index  # fairseq builds the attention inside of its __init__
+        super().__init__(cfg, return_fc)
 
     def build_self_attention(self, embed_dim: int, cfg: Any) -> TransformedAttention:
-        return _build_attention("encoder", cfg, self_attention=True)
+        return _build_attention("encoder", cfg, self.index, self_attention=True)
 
     def forward(
         self, x: Tensor, visible: Tensor | None, carry: Tensor | None
@@ -75,7 +86,17 @@ class EATransformerEncoderLayer(TransformerEncoderLayerBase):
 
 
 class EATransformerDecoderLayer(TransformerDecoderLayerBase):
-    """fairseq's decoder layer with transformed self- and encoder-decoder attentions."""
+    """fairseq's decoder layer with transformed self- and encoder-decoder attentions.
+
+    Args:
+        cfg: fairseq's configuration of the model
+        index: of the layer in its stack, from 0
+        no_encoder_attn: whether the layer has no encoder-decoder attention
+    """
+
+    def __init__(self, cfg: Any, index: int, no_encoder_attn: bool = False):
+        self.index = index
+        super().__init__(cfg, no_encoder_attn)
 
     def build_self_attention(
         self, embed_dim: int, cfg: Any, add_bias_kv: bool = False, add_zero_attn: bool = False
@@ -83,12 +104,13 @@ class EATransformerDecoderLayer(TransformerDecoderLayerBase):
         # Extra keys (add_bias_kv, add_zero_attn) have no place in the map; no fairseq option of
         # the translation models sets them.
         assert not add_bias_kv and not add_zero_attn
-        return _build_attention("decoder", cfg, self_attention=True)
+        return _build_attention("decoder", cfg, self.index, self_attention=True)
 
     def build_encoder_attention(self, embed_dim: int, cfg: Any) -> TransformedAttention:
         return _build_attention(
             "encoder-decoder",
             cfg,
+            self.index,
             kdim=cfg.encoder.embed_dim,
             vdim=cfg.encoder.embed_dim,
             encoder_decoder_attention=True,

@@ -1,41 +1,37 @@
-"""Logit transforms by name. This package imports only torch.
+"""Kinds of attention, one file each. This package imports only torch.
 
-To add a variant: one file with a :class:`LogitTransform`, one builder in ``LOGIT_TRANSFORMS``.
+base.py          the contract: what a transform does to the maps, before and after the softmax
+registry.py      what a variant is: its options, architectures, transform and test cases
+options.py       how options are declared and read
+conv.py          convolutions over maps
+cached_heads.py  keys and values that decoding keeps
+
+Every other file is a variant, which registers itself. To add one: one file here, or anywhere else
+that is imported (a user-dir of your own, say).
 """
 
-from collections.abc import Callable
-from typing import Any
+from importlib import import_module
+from pkgutil import iter_modules
 
-from .base import LogitTransform, State, zero_hidden
-from .conv import MAP_CONVOLUTIONS
-from .evolving import EvolvingLogits
-from .residual import ResidualLogits
+from .base import LogitTransform, Place, Projected, State, zero_hidden
+from .options import ATTENTIONS, VariantOptions
+from .registry import VARIANTS, Architecture, Variant, architectures, on_registration, register
 
-# Builders take the options (see ``EAOptions`` in config.py), the kind of attention and its number
-# of heads.
-LOGIT_TRANSFORMS: dict[str, Callable[[Any, str, int], LogitTransform]] = {
-    "evolving": lambda options, attention, num_heads: EvolvingLogits(
-        attention,
-        num_heads,
-        alpha=options.alpha,
-        beta=options.beta,
-        kernel_size=options.kernel_size,
-        convolution=attention in options.convolution,
-        skip=attention in options.skip,
-    ),
-    "residual": lambda options, attention, num_heads: ResidualLogits(
-        skip=attention in options.skip
-    ),
-}
-
-ATTENTIONS = tuple(MAP_CONVOLUTIONS)
+for _module in iter_modules(__path__):
+    import_module(f".{_module.name}", __name__)
 
 __all__ = [
     "ATTENTIONS",
-    "LOGIT_TRANSFORMS",
-    "EvolvingLogits",
+    "VARIANTS",
+    "Architecture",
     "LogitTransform",
-    "ResidualLogits",
+    "Place",
+    "Projected",
     "State",
+    "Variant",
+    "VariantOptions",
+    "architectures",
+    "on_registration",
+    "register",
     "zero_hidden",
 ]

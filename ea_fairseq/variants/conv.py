@@ -12,6 +12,9 @@ from torch import Tensor, nn
 
 from .base import State, zero_hidden
 
+#: Sizes of a kernel: odd, so that it has a middle.
+KERNEL_SIZES = (1, 3, 5, 7, 9)
+
 
 class MapConvolution(nn.Conv2d):
     """relu(conv(image)), moved so that it reads permitted positions only.

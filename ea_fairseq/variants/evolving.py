@@ -1,14 +1,48 @@
 """Evolving attention: carry mixing and convolution mixing."""
 
+from dataclasses import dataclass
+
 import torch
 from torch import Tensor
 
 from ..kernels.fused_attention import Evolution, fused_attention
 from ..kernels.fused_step import fused_step
 from ..kernels.library import is_available
-from .base import LogitTransform, State, zero_hidden
+from .base import LogitTransform, Place, Projected, State, zero_hidden
 from .cached_heads import CachedHeads
-from .conv import MAP_CONVOLUTIONS
+from .conv import KERNEL_SIZES, MAP_CONVOLUTIONS
+from .options import ATTENTIONS, VariantOptions, fraction, one_of, option, some_attentions
+from .registry import Architecture, Variant, register
+
+
+@dataclass(frozen=True)
+class EvolvingOptions(VariantOptions):
+    """Options of evolving attention; sections are those of arXiv 2102.12895."""
+
+    alpha: float = option(
+        0.1, fraction, "A", "weight of the previous layer's logits, in [0, 1] (equation 4)"
+    )
+    beta: float = option(0.1, fraction, "B", "weight of the convolution, in [0, 1] (equation 4)")
+    kernel_size: int = option(
+        3,
+        one_of(*KERNEL_SIZES, kind="odd, "),
+        "K",
+        "size of the convolution's kernel: 1, 3, 5, 7 or 9 (section 3.3)",
+    )
+    convolution: tuple[str, ...] = option(
+        ",".join(ATTENTIONS),
+        some_attentions,
+        "WHERE",
+        "attentions with a convolution: comma-separated, of encoder, decoder, encoder-decoder; or "
+        "none (section 3.5)",
+    )
+    skip: tuple[str, ...] = option(
+        "encoder",
+        some_attentions,
+        "WHERE",
+        "attentions with a skip connection between layers: comma-separated, of encoder, decoder, "
+        "encoder-decoder; or none (section 3.3)",
+    )
 
 
 class EvolvingLogits(LogitTransform):
@@ -54,7 +88,11 @@ class EvolvingLogits(LogitTransform):
         return zero_hidden(logits, visible)
 
     def forward(
-        self, logits: Tensor, visible: Tensor | None, carry: Tensor | None
+        self,
+        logits: Tensor,
+        visible: Tensor | None,
+        carry: Tensor | None,
+        projected: Projected | None = None,
     ) -> tuple[Tensor, Tensor | None]:
         """See :meth:`LogitTransform.forward`."""
         a_in = self._mix_carry(logits, visible, carry)
@@ -72,11 +110,12 @@ class EvolvingLogits(LogitTransform):
         carry: Tensor | None,
         dropout: float = 0.0,
         need_probs: bool = False,
+        logits: Tensor | None = None,
     ) -> tuple[Tensor, Tensor | None, Tensor | None]:
         """See :meth:`LogitTransform.attend`; compiled where that is possible."""
-        if self.convolution is None or not is_available(queries):
+        if self.convolution is None or logits is not None or not is_available(queries):
             return super().attend(
-                queries, keys, values, scaling, visible, carry, dropout, need_probs
+                queries, keys, values, scaling, visible, carry, dropout, need_probs, logits
             )
         return fused_attention(
             queries,
@@ -102,12 +141,14 @@ class EvolvingLogits(LogitTransform):
         state: State,
         dropout: float = 0.0,
         need_probs: bool = False,
+        logits: Tensor | None = None,
     ) -> tuple[Tensor, Tensor | None, Tensor | None, State]:
         """See :meth:`LogitTransform.attend_step`; compiled where that is possible."""
-        compiled = self.convolution is not None and dropout == 0 and is_available(queries)
+        compiled = self.convolution is not None and logits is None and dropout == 0
+        compiled = compiled and is_available(queries)
         if not compiled or torch.is_grad_enabled() and queries.requires_grad:
             return super().attend_step(
-                queries, cached, scaling, visible, carry, state, dropout, need_probs
+                queries, cached, scaling, visible, carry, state, dropout, need_probs, logits
             )
         return fused_step(
             queries,
@@ -129,11 +170,54 @@ class EvolvingLogits(LogitTransform):
         )
 
     def step(
-        self, logits: Tensor, visible: Tensor | None, carry: Tensor | None, state: State
+        self,
+        logits: Tensor,
+        visible: Tensor | None,
+        carry: Tensor | None,
+        state: State,
+        projected: Projected | None = None,
     ) -> tuple[Tensor, Tensor | None, State]:
         """See :meth:`LogitTransform.step`; the state is the convolution's."""
         a_in = self._mix_carry(logits, visible, carry)
         if self.convolution is None:
-            return a_in, visible, state
+            return a_in, visible, {}
         term, state = self.convolution.step(a_in, visible, state)
         return a_in.lerp(term, self.beta), visible, state
+
+
+def _build(options: EvolvingOptions, place: Place) -> EvolvingLogits:
+    return EvolvingLogits(
+        place.attention,
+        place.num_heads,
+        alpha=options.alpha,
+        beta=options.beta,
+        kernel_size=options.kernel_size,
+        convolution=place.attention in options.convolution,
+        skip=place.attention in options.skip,
+    )
+
+
+_EVERYWHERE = ",".join(ATTENTIONS)
+
+register(
+    Variant(
+        name="evolving",
+        summary="carry and convolution mixed into the logits (arXiv 2102.12895)",
+        options=EvolvingOptions,
+        build=_build,
+        architectures=(
+            # Table 5; appendix A.3, Table 10.
+            Architecture("ea_transformer_lite", "lite", {"alpha": 0.1, "beta": 0.1}),
+            Architecture("ea_transformer_base", "base", {"alpha": 0.5, "beta": 0.1}),
+        ),
+        cases=(
+            {"alpha": 0.4, "beta": 0.5},
+            {"alpha": 0.4, "beta": 0.5, "skip": _EVERYWHERE},
+            {"alpha": 0.4, "beta": 0.5, "skip": _EVERYWHERE, "kernel_size": 5},
+            {"alpha": 0.4, "beta": 0.5, "kernel_size": 1},
+            {"alpha": 0.4, "convolution": "none", "skip": _EVERYWHERE},
+            {"alpha": 0.4, "beta": 0.5, "convolution": "decoder", "skip": "none"},
+        ),
+        neutral={"alpha": 0.0, "beta": 0.0, "skip": _EVERYWHERE},
+    )
+)

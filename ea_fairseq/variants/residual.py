@@ -1,8 +1,25 @@
 """Residual attention logits, the closest relative of evolving attention."""
 
+from dataclasses import dataclass
+
 from torch import Tensor
 
-from .base import LogitTransform, zero_hidden
+from .base import LogitTransform, Place, Projected, zero_hidden
+from .options import ATTENTIONS, VariantOptions, option, some_attentions
+from .registry import Architecture, Variant, register
+
+
+@dataclass(frozen=True)
+class ResidualOptions(VariantOptions):
+    """Options of residual attention."""
+
+    skip: tuple[str, ...] = option(
+        ",".join(ATTENTIONS),
+        some_attentions,
+        "WHERE",
+        "attentions with a skip connection between layers: comma-separated, of encoder, decoder, "
+        "encoder-decoder; or none",
+    )
 
 
 class ResidualLogits(LogitTransform):
@@ -19,9 +36,30 @@ class ResidualLogits(LogitTransform):
         self.uses_carry = skip
 
     def forward(
-        self, logits: Tensor, visible: Tensor | None, carry: Tensor | None
+        self,
+        logits: Tensor,
+        visible: Tensor | None,
+        carry: Tensor | None,
+        projected: Projected | None = None,
     ) -> tuple[Tensor, Tensor | None]:
         """See :meth:`LogitTransform.forward`."""
         if self.uses_carry and carry is not None:
             logits = logits + carry
         return zero_hidden(logits, visible), visible
+
+
+def _build(options: ResidualOptions, place: Place) -> ResidualLogits:
+    return ResidualLogits(skip=place.attention in options.skip)
+
+
+register(
+    Variant(
+        name="residual",
+        summary="each layer adds the logits of the layer below (RealFormer, arXiv 2012.11747)",
+        options=ResidualOptions,
+        build=_build,
+        architectures=(Architecture("realformer_lite", "lite"),),
+        cases=({}, {"skip": "encoder"}),
+        neutral={"skip": "none"},
+    )
+)

@@ -1,0 +1,89 @@
+"""What a variant is, and all variants by name."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from .base import LogitTransform, Place
+from .options import ATTENTIONS, VariantOptions
+
+
+@dataclass(frozen=True)
+class Architecture:
+    """A name for ``--arch``: a variant in one of the papers' sizes.
+
+    Attributes:
+        name: such as ``ea_transformer_lite``
+        size: "lite" or "base" (see ``models/ea_transformer.py``)
+        options: those of the variant's options that differ from their defaults
+    """
+
+    name: str
+    size: str
+    options: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Variant:
+    """All that there is to know about one kind of attention, in one place.
+
+    Attributes:
+        name: for ``--ea-variant``
+        summary: one line of help, with the source
+        options: its options
+        build: makes the transform of one attention
+        serves: attentions that it can serve; another one in a chain is refused
+        arrangement: attentions that it serves where ``--ea-variant`` names it alone, as its paper
+            has it; the others stay plain
+        architectures: its names for ``--arch``
+        cases: sets of options that the tests hold to every property; between them they use each
+            part of the code
+        neutral: options with which it equals fairseq's Transformer, or None if there are none
+    """
+
+    name: str
+    summary: str
+    options: type[VariantOptions]
+    build: Callable[[Any, Place], LogitTransform]
+    serves: tuple[str, ...] = ATTENTIONS
+    arrangement: tuple[str, ...] = ATTENTIONS
+    architectures: tuple[Architecture, ...] = ()
+    cases: tuple[Mapping[str, Any], ...] = ({},)
+    neutral: Mapping[str, Any] | None = None
+
+
+VARIANTS: dict[str, Variant] = {}
+_listeners: list[Callable[[Variant], None]] = []
+
+
+def register(variant: Variant) -> Variant:
+    """Makes a variant known: to options, architectures, help, cost table, benchmark and tests.
+
+    Raises:
+        ValueError: another variant has the name, or one of the architectures
+    """
+    taken = {arch.name for other in VARIANTS.values() for arch in other.architectures}
+    names = [variant.name, *(arch.name for arch in variant.architectures)]
+    for name in names:
+        if name in VARIANTS or name in taken:
+            raise ValueError(f"variant {variant.name}: the name {name} is taken")
+    VARIANTS[variant.name] = variant
+    for listener in _listeners:
+        listener(variant)
+    return variant
+
+
+def on_registration(listener: Callable[[Variant], None]) -> None:
+    """Calls a function with every variant: those there are now, and each that comes later."""
+    for variant in VARIANTS.values():
+        listener(variant)
+    _listeners.append(listener)
+
+
+def architectures() -> dict[str, tuple[Variant, Architecture]]:
+    """All architectures by name, with their variants."""
+    return {
+        arch.name: (variant, arch)
+        for variant in VARIANTS.values()
+        for arch in variant.architectures
+    }

@@ -1,0 +1,1 @@
+"""Plain attention does nothing to its maps."""
