@@ -5,7 +5,8 @@
         work/runs/multi30k.de-en/transformer_lite work/runs/multi30k.de-en/ea_transformer_lite
 
 A RUN is a folder made by run_recipe.py (of one seed, or of a recipe with all its seeds), a log
-of fairseq-train in any of its formats, or a folder that --tensorboard-logdir was given.
+of fairseq-train in any of its formats, or a folder that --tensorboard-logdir was given. Of several
+seeds the mean is drawn, with a band of one standard deviation, as far as all of them have come.
 """
 
 from __future__ import annotations
@@ -21,7 +22,8 @@ import matplotlib
 matplotlib.use("Agg")
 from matplotlib import pyplot  # noqa: E402
 
-from ea_fairseq.recipes.curves import Curves, read_curves  # noqa: E402
+from ea_fairseq.recipes.curves import Curves, MeanCurve, read_curves  # noqa: E402
+from ea_fairseq.recipes.runs import seed_folders  # noqa: E402
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -51,8 +53,8 @@ def make_parser() -> argparse.ArgumentParser:
 
 def seeds_of(path: Path) -> list[Path]:
     """The folders of all seeds of a recipe, or the path itself."""
-    seeds = sorted(seed for seed in path.glob("seed*") if (seed / "logs" / "train.log").exists())
-    return seeds or [path]
+    folders = [seed for seed in seed_folders(path) if (seed / "logs" / "train.log").exists()]
+    return folders or [path]
 
 
 def names_of(paths: list[Path]) -> list[str]:
@@ -73,9 +75,7 @@ def draw(runs: dict[Path, list[Curves]], output: Path) -> None:
         len(rows), 2, figsize=(11, 4 * len(rows)), sharey="row", sharex="col", squeeze=False
     )
     for number, (name, seeds) in enumerate(zip(names_of(list(runs)), runs.values(), strict=True)):
-        for index, curves in enumerate(seeds):
-            label = name if index == 0 else None  # one entry in the legend for all seeds
-            draw_run(axes, rows, curves, minutes, color=f"C{number % 10}", label=label)
+        draw_seeds(axes, rows, seeds, minutes, color=f"C{number % 10}", label=name)
     axes[0][0].set_ylabel("loss (thick: validation, thin: training)")
     if has_bleu:
         axes[1][0].set_ylabel("validation BLEU")
@@ -93,21 +93,29 @@ def draw(runs: dict[Path, list[Curves]], output: Path) -> None:
     os.replace(partial, output)
 
 
-def draw_run(
-    axes: Any, rows: list[str], curves: Curves, minutes: int, color: str, label: str | None
+def draw_seeds(
+    axes: Any, rows: list[str], seeds: list[Curves], minutes: int, color: str, label: str
 ) -> None:
-    """All curves of one training in one color; ``minutes`` make a unit of the time axis."""
+    """All curves of a recipe in one color; ``minutes`` make a unit of the time axis."""
 
-    def line(row: int, kind: str, quantity: str, **style: Any) -> None:
-        updates, values = curves.curve(kind, quantity)
-        times = [time / minutes for time in curves.minutes(updates)]
-        axes[row][0].plot(updates, values, color=color, **style)
-        axes[row][1].plot(times, values, color=color, **style)
+    def line(row: int, curve: MeanCurve, **style: Any) -> None:
+        times = [time / minutes for time in curve.minutes]
+        for axis, position in zip(axes[row], (curve.updates, times), strict=True):
+            axis.plot(position, curve.values, color=color, **style)
+            if len(seeds) > 1 and style.get("marker"):
+                points = list(zip(curve.values, curve.deviations, strict=True))
+                low, high = [v - d for v, d in points], [v + d for v, d in points]
+                axis.fill_between(position, low, high, color=color, alpha=0.2, linewidth=0)
 
     for row, quantity in enumerate(rows):
-        line(row, "valid", quantity, label=label, marker=".", linewidth=1.8)
-    kind = "train_inner" if curves.curve("train_inner", "loss")[0] else "train"
-    line(0, kind, "loss", linewidth=0.6, alpha=0.6)
+        curve = MeanCurve.of(seeds, "valid", quantity)
+        if len(seeds) > 1 and row == 0:
+            label += f": mean of {len(seeds)} seeds ± standard deviation"
+            label += f", {len(curve.values)} epochs" if curve.cut else ""
+        line(row, curve, label=label, marker=".", linewidth=1.8)
+    kinds = ("train_inner", "train")
+    kind = next((k for k in kinds if all(seed.curve(k, "loss")[0] for seed in seeds)), "train")
+    line(0, MeanCurve.of(seeds, kind, "loss"), linewidth=0.6, alpha=0.6)
 
 
 if __name__ == "__main__":

@@ -7,7 +7,7 @@ import pytest
 from fairseq.logging import progress_bar as bars
 from matplotlib import image
 
-from ea_fairseq.recipes.curves import read_curves
+from ea_fairseq.recipes.curves import Curves, MeanCurve, read_curves
 
 FORMATS = {
     "json": lambda: bars.JsonProgressBar([0] * 100, epoch=1, log_interval=10),
@@ -132,6 +132,41 @@ def test_a_recipes_folder_stands_for_all_its_seeds(tmp_path):
     found = plot_training.seeds_of(tmp_path / "recipe")
     assert [path.name for path in found] == ["seed1", "seed2"]
     assert read_curves(found[1]).curve("valid", "loss")[0] == [100, 200, 300]
+
+
+def shifted(shift, validations):
+    """Curves of a training: one validation every 100 + shift updates, a minute each."""
+    curves = Curves()
+    for number in range(1, validations + 1):
+        updates = number * (100 + shift)
+        curves.add("valid", "loss", updates, 9.0 - number + shift)
+        curves.add("valid", "wall", updates, 60.0 * number * (1 + shift))
+    return curves
+
+
+def test_seeds_have_a_mean_and_a_deviation_as_far_as_all_have_come():
+    seeds = [shifted(0, 3), shifted(1, 5), shifted(5, 4)]
+    curve = MeanCurve.of(seeds, "valid", "loss")
+    assert curve.updates == [102, 204, 306] and curve.cut
+    assert curve.values == [10, 9, 8]  # 9 - number + mean of 0, 1, 5
+    deviation = ((2**2 + 1**2 + 3**2) / 2) ** 0.5
+    assert curve.deviations == pytest.approx([deviation] * 3)
+    assert curve.minutes == pytest.approx([3, 6, 9])
+    alone = MeanCurve.of(seeds[:1], "valid", "loss")
+    assert (alone.updates, alone.values) == seeds[0].curve("valid", "loss")
+    assert alone.deviations == [0, 0, 0] and not alone.cut
+
+
+def test_several_seeds_are_a_band(tmp_path):
+    """Light blue between the seeds, of which a single run has none."""
+    light = {}
+    for name, shifts in {"one": [0.0], "three": [0.0, 1.0, 2.0]}.items():
+        seeds = [shifted(shift, 5) for shift in shifts]
+        plot_training.draw({tmp_path / name: seeds}, tmp_path / f"{name}.png")
+        picture = image.imread(tmp_path / f"{name}.png")[..., :3]
+        pale = (picture[..., 2] > 0.85) & (picture[..., 0] > 0.7) & (picture[..., 0] < 0.9)
+        light[name] = int(pale.sum())
+    assert light["one"] < 4000 < 10000 < light["three"]
 
 
 @pytest.mark.parametrize("content", ["", "no losses here\n", None])

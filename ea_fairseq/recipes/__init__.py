@@ -11,5 +11,6 @@ scoring.py       every score, by sacrebleu
 significance.py  bootstrap over seeds and sentences
 comparison.py    two systems beside each other, test set by test set
 curves.py        learning curves out of fairseq's logs or TensorBoard
+milestones.py    when a training came to a perplexity, and what it had cost
 tables.py        Markdown tables
 """

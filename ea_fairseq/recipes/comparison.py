@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy
 
+from .runs import seed_folders
 from .scoring import Measure, measures, read_scored
 from .significance import Difference, draw_sentences, sacrebleu_p, sampled_scores, two_level
 
@@ -47,8 +48,7 @@ def read_runs(path: Path, seeds: Iterable[int] | None = None) -> Runs:
     if seeds is not None:
         folders = [path / f"seed{seed}" for seed in seeds]
     else:
-        found = sorted(path.glob("seed*"), key=lambda seed: (len(seed.name), seed.name))
-        folders = found or [path]
+        folders = seed_folders(path)
     runs = {}
     for folder in folders:
         scored = sorted((folder / "scores").glob("*.json"))

@@ -8,6 +8,7 @@ import re
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
+from statistics import mean, stdev
 
 #: ``2026-01-01 12:00:00 | INFO | valid | epoch 001 | ...``; a progress bar may stand before it.
 _LINE = re.compile(r"\| INFO \| (train_inner|train|valid\w*) \| (.*)")
@@ -61,6 +62,39 @@ class Curves:
         known = sorted(walls)
         seconds = numpy.interp(updates, known, [walls[update] for update in known])
         return [float(second) / 60 for second in seconds]
+
+
+@dataclass
+class MeanCurve:
+    """One quantity of several trainings, record by record, as far as all of them have come.
+
+    Records are matched by their number, the first with the first: those of one epoch need not be at
+    the same update.
+    """
+
+    updates: list[float]
+    minutes: list[float]
+    values: list[float]
+    deviations: list[float]
+    cut: bool
+
+    @classmethod
+    def of(cls, seeds: list[Curves], kind: str, quantity: str) -> MeanCurve:
+        """Means, and the sample standard deviations of the values (0 of a single training)."""
+        curves = [seed.curve(kind, quantity) for seed in seeds]
+        shortest = min(len(updates) for updates, _ in curves)
+        columns = [
+            (updates[:shortest], seed.minutes(updates[:shortest]), values[:shortest])
+            for seed, (updates, values) in zip(seeds, curves, strict=True)
+        ]
+        updates, minutes, values = (
+            [mean(record) for record in zip(*column, strict=True)]
+            for column in zip(*columns, strict=True)
+        )
+        records = zip(*(values for _, _, values in columns), strict=True)
+        deviations = [stdev(record) if len(seeds) > 1 else 0.0 for record in records]
+        cut = any(len(updates) > shortest for updates, _ in curves)
+        return cls(updates, minutes, values, deviations, cut)
 
 
 def read_curves(path: Path) -> Curves:

@@ -81,3 +81,9 @@ def find_run(recipe: Recipe, corpus: Corpus, work_dir: Path, name: str | None, s
     folder = work_dir / "runs" / recipe.corpus_name / (name or recipe.name) / f"seed{seed}"
     data = work_dir / "data" / recipe.corpus_name
     return Run(data, folder, seed, corpus.languages, corpus.test_sets)
+
+
+def seed_folders(path: Path) -> list[Path]:
+    """The runs in a recipe's folder, by seed; a folder without any is a run itself."""
+    found = sorted(path.glob("seed*"), key=lambda seed: (len(seed.name), seed.name))
+    return found or [path]

@@ -1,0 +1,76 @@
+"""When a training came to a validation perplexity: epochs, updates and core hours until then."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+from .curves import Curves, read_curves
+
+
+@dataclass(frozen=True)
+class Milestone:
+    """A validation, and what training had cost by then, validations included."""
+
+    perplexity: float
+    epoch: int
+    updates: int
+    core_hours: float
+
+
+@dataclass(frozen=True)
+class Progress:
+    """The validations of one training, in order, and whether more are to come."""
+
+    validations: list[Milestone]
+    ended: bool
+
+    @property
+    def best(self) -> Milestone:
+        """The first one with the lowest perplexity."""
+        return min(self.validations, key=lambda validation: validation.perplexity)
+
+    def first_at_most(self, perplexity: float) -> Milestone | None:
+        """The first one as good as that; None where none is."""
+        good = (v for v in self.validations if v.perplexity <= perplexity)
+        return next(good, None)
+
+
+def read_progress(run: Path) -> Progress:
+    """The validations that a run's training logged.
+
+    Raises:
+        ValueError: no log, no perplexities in it, or a number of threads that is not known.
+    """
+    log = run / "logs" / "train.log"
+    if not log.exists():
+        raise ValueError(f"{run}: no run with a logs/train.log in it")
+    curves = read_curves(log)
+    updates, perplexities = curves.curve("valid", "ppl")
+    if not updates:
+        raise ValueError(f"{log}: no perplexities of the validation set in it")
+    threads = _threads(log)
+    hours = [minutes / 60 * threads for minutes in curves.minutes(updates)]
+    epochs = _epochs(curves, updates)
+    found = zip(perplexities, epochs, updates, hours, strict=True)
+    ended = not (run / "steps").exists() or (run / "steps" / "train.json").exists()
+    return Progress([Milestone(*values) for values in found], ended)
+
+
+def _epochs(curves: Curves, updates: list[int]) -> list[int]:
+    """The epoch of each validation."""
+    logged = dict(zip(*curves.curve("valid", "epoch"), strict=True))
+    return [int(logged[update]) for update in updates]
+
+
+def _threads(log: Path) -> int:
+    """Threads of the training, from the commands that the runner wrote into its log."""
+    text = log.read_text(encoding="utf-8", errors="replace")
+    commands = re.findall(r"^\$ (.*fairseq_cli\.train.*)", text, re.MULTILINE)
+    given = {re.search(r"\bOMP_NUM_THREADS=(\d+)", command) for command in commands}
+    numbers = {match[1] if match else "not given" for match in given}
+    if len(numbers) != 1 or "not given" in numbers:
+        found = ", ".join(sorted(numbers)) or "not logged"
+        raise ValueError(f"{log}: core hours need one number of threads (--threads); it is {found}")
+    return int(numbers.pop())

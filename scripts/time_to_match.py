@@ -1,0 +1,122 @@
+#!/usr/bin/env python3
+"""What a model takes to reach the best validation perplexity of a baseline, and the ratio, by seed.
+
+    python scripts/time_to_match.py work/runs/multi30k.de-en/transformer_lite \
+        work/runs/multi30k.de-en/ea_transformer_lite
+
+A folder is that of a recipe with all its seeds, or of one run. Core hours are hours of training,
+validations included, times the threads (run_recipe.py's --threads); what else ran on the machine
+is in them.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+from typing import Any
+
+from ea_fairseq.files import write_json
+from ea_fairseq.recipes.milestones import read_progress
+from ea_fairseq.recipes.runs import seed_folders
+from ea_fairseq.recipes.tables import mean_and_deviation, table
+
+COSTS = {"epochs": "epoch", "updates": "updates", "core hours": "core_hours"}
+HEADER = ["seed", "perplexity", *(f"{cost}: A" for cost in COSTS)]
+HEADER += [name for cost in COSTS for name in (f"{cost}: B", "B / A")]
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Print the table; the exit code is 0 unless the runs do not compare."""
+    args = make_parser().parse_args(argv)
+    try:
+        rows = [match(*pair) for pair in pairs(args.baseline, args.model)]
+        if args.json:
+            write_json(args.json, rows)
+    except (ValueError, OSError) as error:
+        print(f"time_to_match.py: error: {error}", file=sys.stderr)
+        return 1
+    print(f"A: {args.baseline}\nB: {args.model}\n")
+    lines = [as_text(row) for row in rows]
+    if len(rows) > 1:
+        lines.append(mean_of(rows))
+    print(table(HEADER, lines))
+    for row in rows:
+        if row["B"] is None:
+            best = row["best of B"]
+            print(f"\n{row['seed']}: B did not reach it; its best is {best:.2f}")
+    return 0
+
+
+def make_parser() -> argparse.ArgumentParser:
+    """The command line."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("baseline", type=Path, metavar="A", help="run folder of the baseline")
+    parser.add_argument("model", type=Path, metavar="B", help="run folder of the model")
+    parser.add_argument("--json", type=Path, help="write the figures here as well")
+    return parser
+
+
+def pairs(baseline: Path, model: Path) -> list[tuple[Path, Path]]:
+    """The runs with the same seed, or the two runs that were given."""
+    first, second = seed_folders(baseline), seed_folders(model)
+    if [baseline] == first and [model] == second:
+        return [(baseline, model)]
+    theirs = {folder.name: folder for folder in second}
+    found = [(folder, theirs[folder.name]) for folder in first if folder.name in theirs]
+    if not found:
+        raise ValueError(f"{baseline} and {model}: no seed in common")
+    return found
+
+
+def match(baseline: Path, model: Path) -> dict[str, Any]:
+    """The baseline's best validation, the model's first that is as good (or None), the ratios."""
+    first, second = read_progress(baseline), read_progress(model)
+    best = first.best
+    reached = second.first_at_most(best.perplexity)
+    for path, unknown in ((baseline, not first.ended), (model, not (reached or second.ended))):
+        if unknown:
+            raise ValueError(f"{path}: its training has not ended: give its command again")
+    ratios = None
+    if reached is not None:
+        ratios = {
+            name: getattr(reached, cost) / getattr(best, cost) for name, cost in COSTS.items()
+        }
+    return {
+        "seed": baseline.name,
+        "A": vars(best),
+        "B": vars(reached) if reached else None,
+        "best of B": second.best.perplexity,
+        "B / A": ratios,
+    }
+
+
+def as_text(row: dict[str, Any]) -> list[str]:
+    """A row of the printed table."""
+    cells = [row["seed"], f"{row['A']['perplexity']:.2f}"]
+    cells += [_shown(row["A"], cost) for cost in COSTS.values()]
+    for name, cost in COSTS.items():
+        reached = row["B"] is not None
+        cells += [_shown(row["B"], cost) if reached else "never"]
+        cells += [f"{row['B / A'][name]:.2f}" if reached else ""]
+    return cells
+
+
+def mean_of(rows: list[dict[str, Any]]) -> list[str]:
+    """The last row: mean ratios, where every seed has one."""
+    cells = ["mean", *[""] * (1 + len(COSTS))]
+    for name in COSTS:
+        ratios = [row["B / A"][name] for row in rows if row["B / A"]]
+        cells += ["", mean_and_deviation(ratios) if len(ratios) == len(rows) else ""]
+    return cells
+
+
+def _shown(milestone: dict[str, Any], cost: str) -> str:
+    value = milestone[cost]
+    return f"{value:.2f}" if cost == "core_hours" else f"{value:,}"
+
+
+if __name__ == "__main__":
+    sys.exit(main())

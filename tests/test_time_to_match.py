@@ -1,0 +1,114 @@
+"""When a model reaches the baseline's best perplexity: logs with times and values made up."""
+
+import json
+
+import pytest
+import time_to_match
+
+COMMAND = "$ OMP_NUM_THREADS={} python -m fairseq_cli.train bin --seed 1"
+BEGINS = "fairseq_cli.train | max tokens per device = 100 and max sentences per device = None"
+
+
+def write_log(folder, perplexities, minutes=10, updates=200, threads=1):
+    """A training that validates after each epoch, from 12:00 on."""
+    lines = [COMMAND.format(threads), f"2026-01-01 12:00:00 | INFO | {BEGINS}"]
+    for epoch, perplexity in enumerate(perplexities, start=1):
+        time = f"2026-01-01 {12 + epoch * minutes // 60}:{epoch * minutes % 60:02}:00"
+        stats = {"epoch": epoch, "valid_loss": f"{perplexity / 2}", "valid_ppl": f"{perplexity}"}
+        stats["valid_num_updates"] = f"{epoch * updates}"
+        lines.append(f"{time} | INFO | valid | {json.dumps(stats)}")
+    (folder / "logs").mkdir(parents=True)
+    (folder / "logs" / "train.log").write_text("\n".join(lines) + "\n")
+    return folder
+
+
+def rows_of(tmp_path, *names):
+    output = tmp_path / "out.json"
+    paths = [str(tmp_path / name) for name in names]
+    assert time_to_match.main([*paths, "--json", str(output)]) == 0
+    return json.loads(output.read_text())
+
+
+def test_it_is_the_first_validation_as_good_as_the_first_best_one(tmp_path, capsys):
+    write_log(tmp_path / "A" / "seed1", [9.0, 7.0, 5.5, 5.2, 5.3, 5.2])
+    write_log(tmp_path / "B" / "seed1", [8.0, 5.2, 5.4, 5.0], minutes=12, updates=202)
+    (row,) = rows_of(tmp_path, "A", "B")
+    assert row["A"] == {
+        "perplexity": 5.2,
+        "epoch": 4,
+        "updates": 800,
+        "core_hours": pytest.approx(40 / 60),
+    }
+    assert (row["B"]["epoch"], row["B"]["updates"]) == (2, 404)
+    assert row["B"]["core_hours"] == pytest.approx(24 / 60)
+    assert row["B / A"] == {
+        "epochs": pytest.approx(2 / 4),
+        "updates": pytest.approx(404 / 800),
+        "core hours": pytest.approx(24 / 40),
+    }
+    cells = [cell.strip() for cell in capsys.readouterr().out.splitlines()[-1].split("|")[1:-1]]
+    assert cells == "seed1 5.20 4 800 0.67 2 0.50 404 0.51 0.40 0.60".split()
+
+
+def test_seeds_are_paired_and_averaged(tmp_path, capsys):
+    for seed, reached in ((1, 2), (2, 4), (10, 3)):
+        write_log(tmp_path / "A" / f"seed{seed}", [9.0, 8.0, 7.0, 6.0, 5.0])
+        write_log(tmp_path / "B" / f"seed{seed}", [9.0] * (reached - 1) + [4.0])
+    write_log(tmp_path / "B" / "seed3", [1.0])  # of which the baseline has none
+    rows = rows_of(tmp_path, "A", "B")
+    assert [row["seed"] for row in rows] == ["seed1", "seed2", "seed10"]
+    assert [row["B / A"]["epochs"] for row in rows] == [2 / 5, 4 / 5, 3 / 5]
+    assert capsys.readouterr().out.splitlines()[-1].count(" 0.60 ± 0.20 ") == 3
+
+
+def test_what_is_never_reached_says_so_and_has_no_mean(tmp_path, capsys):
+    for seed, values in ((1, [9.0, 4.0]), (2, [9.0, 6.25])):
+        write_log(tmp_path / "A" / f"seed{seed}", [9.0, 8.0, 5.0])
+        write_log(tmp_path / "B" / f"seed{seed}", values)
+    rows = rows_of(tmp_path, "A", "B")
+    assert rows[0]["B"]["epoch"] == 2 and rows[1]["B"] is None and rows[1]["B / A"] is None
+    output = capsys.readouterr().out
+    assert "seed2: B did not reach it; its best is 6.25" in output
+    mean = next(line for line in output.splitlines() if line.startswith("| mean"))
+    assert set(mean) == set("| mean")
+
+
+def test_core_hours_count_the_threads(tmp_path):
+    write_log(tmp_path / "A", [9.0, 5.0])
+    write_log(tmp_path / "B", [9.0, 5.0], threads=2)
+    (row,) = rows_of(tmp_path, "A", "B")
+    assert row["B / A"]["core hours"] == pytest.approx(2)
+
+
+def test_a_training_that_may_yet_be_better_is_refused(tmp_path, capsys):
+    for name, last in (("A", 5.0), ("B", 6.0), ("C", 4.0)):
+        (write_log(tmp_path / name, [9.0, last]) / "steps").mkdir()
+    paths = [str(tmp_path / name) for name in "ABC"]
+    assert time_to_match.main(paths[:2]) == 1
+    assert f"{paths[0]}: its training has not ended" in capsys.readouterr().err
+    (tmp_path / "A" / "steps" / "train.json").write_text("{}")
+    assert time_to_match.main(paths[:2]) == 1
+    assert f"{paths[1]}: its training has not ended" in capsys.readouterr().err
+    assert time_to_match.main([paths[0], paths[2]]) == 0  # what it has reached it has reached
+    (tmp_path / "B" / "steps" / "train.json").write_text("{}")
+    assert time_to_match.main(paths[:2]) == 0
+    assert "B did not reach it" in capsys.readouterr().out
+
+
+def test_runs_that_do_not_compare_are_named(tmp_path, capsys):
+    a = write_log(tmp_path / "A" / "seed1", [9.0])
+    write_log(tmp_path / "B" / "seed2", [9.0])
+
+    def error(first, second):
+        assert time_to_match.main([str(tmp_path / first), str(tmp_path / second)]) == 1
+        message = capsys.readouterr().err
+        assert message.count("\n") == 1
+        return message
+
+    assert "no seed in common" in error("A", "B")
+    assert f"{tmp_path / 'C'}: no run" in error("A/seed1", "C")
+    log = a / "logs" / "train.log"
+    log.write_text(log.read_text().replace("OMP_NUM_THREADS=1 ", ""))
+    assert "threads (--threads); it is not given" in error("A/seed1", "B/seed2")
+    log.write_text(log.read_text().replace("valid_ppl", "valid_other"))
+    assert "no perplexities" in error("A/seed1", "B/seed2")
