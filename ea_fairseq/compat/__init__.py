@@ -14,6 +14,7 @@ _MODULES = (
     "safe_loading",
     "literal_settings",
     "checkpoint_fit",
+    "variant_identity",
     "atomic_saving",
     "save_lock",
     "clean_stop",

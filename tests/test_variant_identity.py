@@ -1,0 +1,103 @@
+"""Checkpoints of one variant, continued or decoded as another: refused, naming both."""
+
+import re
+
+import pytest
+import torch
+from fairseq_commands import corpus, generation, run, training
+
+from ea_fairseq.compat.safe_loading import read_checkpoint
+
+#: Variants whose weights have the same names and shapes.
+ALIKE = {
+    "residual": [],
+    "evolving": ["--ea-convolution", "none"],
+    "encoder=residual,decoder=residual": [],
+}
+EA = ["--arch", "ea_transformer_lite", "--max-epoch", "1", "--encoder-layers", "2"]
+
+
+def train(folder, variant, *more):
+    return run(
+        "train", *training(corpus(), folder), *EA, "--ea-variant", variant, *ALIKE[variant], *more
+    )
+
+
+@pytest.fixture(scope="module")
+def checkpoints(tmp_path_factory):
+    found = {}
+    for number, variant in enumerate(ALIKE):
+        folder = tmp_path_factory.mktemp(f"variant{number}")
+        done = train(folder, variant)
+        assert done.status == 0, done.errors()
+        found[variant] = folder / "checkpoint_last.pt"
+    return found
+
+
+def last_line(done):
+    assert done.status != 0 and "Traceback" not in done.errors()
+    return done.errors().strip().splitlines()[-1]
+
+
+@pytest.mark.parametrize("way", ["--restore-file", "--finetune-from-model"])
+def test_another_variant_is_refused(checkpoints, way, tmp_path):
+    for before, path in checkpoints.items():
+        for now in ALIKE:
+            if now == before:
+                continue
+            message = last_line(train(tmp_path / "new", now, way, path, "--max-epoch", "2"))
+            for part in (str(path), f"--ea-variant {before},", f"{now} was asked for"):
+                assert part in message
+    assert not list(tmp_path.glob("new/*.pt"))
+
+
+def test_the_same_variant_goes_on_and_other_options_are_named(checkpoints, tmp_path):
+    path = checkpoints["evolving"]
+    done = train(
+        tmp_path, "evolving", "--restore-file", path, "--max-epoch", "2", "--ea-alpha", "0.3"
+    )
+    assert done.status == 0, done.errors()
+    assert "other options: --ea-alpha 0.1 -> 0.3" in done.output() + done.errors()
+
+
+def test_decoding_cannot_override_the_variant(checkpoints):
+    for path, override in (
+        (checkpoints["residual"], "evolving"),
+        (checkpoints["evolving"], "residual"),
+    ):
+        more = ["--model-overrides", f"{{'ea_variant': '{override}'}}"]
+        message = last_line(run("generate", *generation(corpus(), path, *more)))
+        assert re.search(rf"ea_variant {override} .*{path} is of", message)
+
+
+def test_an_option_of_another_variant_cannot_be_overridden(checkpoints):
+    more = ["--model-overrides", "{'ea_beta': 0.5}"]
+    message = last_line(run("generate", *generation(corpus(), checkpoints["residual"], *more)))
+    assert "--ea-beta 0.5 is an option of evolving, not of --ea-variant residual" in message
+
+
+def test_a_checkpoint_keeps_its_variants_own_options_only(checkpoints):
+    kept = {
+        name: {k for k in vars(read_checkpoint(str(path))["cfg"]["model"]) if k.startswith("ea_")}
+        for name, path in checkpoints.items()
+    }
+    assert kept["residual"] == {"ea_variant", "ea_skip"}
+    # What version 0.1 reads.
+    assert kept["evolving"] == {
+        "ea_variant", "ea_alpha", "ea_beta", "ea_kernel_size", "ea_convolution", "ea_skip"
+    }  # fmt: skip
+
+
+def test_checkpoints_of_version_0_1_still_load(checkpoints, tmp_path):
+    """Its other variant kept evolving attention's options, of which it used one."""
+    state = read_checkpoint(str(checkpoints["residual"]))
+    settings = state["cfg"]["model"]
+    settings.ea_alpha, settings.ea_beta, settings.ea_kernel_size = 0.1, 0.1, 3
+    settings.ea_convolution = "encoder,decoder,encoder-decoder"
+    torch.save(state, tmp_path / "old.pt")
+    arguments = generation(corpus(), checkpoints["residual"])
+    new = run("generate", *arguments)
+    old = run("generate", *generation(corpus(), tmp_path / "old.pt"))
+    assert old.status == 0, old.errors()
+    hypotheses = [re.findall(r"^H-.*$", done.output(), re.M) for done in (old, new)]
+    assert hypotheses[0] == hypotheses[1] and hypotheses[0]
