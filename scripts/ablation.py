@@ -3,6 +3,10 @@
 
 python scripts/ablation.py examples/translation/multi30k.de-en --print
 python scripts/ablation.py examples/translation/multi30k.de-en --seeds 1 2 3
+
+Three tables: the scores; each row's difference from EA-Transformer-Lite with its 95 % interval; and
+the paper's orderings: which of two rows is better where its three corpora agree, and what comes
+out here on all test sets together. Intervals and p are those of compare.py.
 """
 
 from __future__ import annotations
@@ -16,7 +20,9 @@ import run_recipe
 
 from ea_fairseq.files import read_json, write_json, write_lines
 from ea_fairseq.recipes.arguments import add_arguments
+from ea_fairseq.recipes.comparison import Runs, compare, read_runs
 from ea_fairseq.recipes.recipe import load_recipe
+from ea_fairseq.recipes.runs import run_name
 from ea_fairseq.recipes.steps import differences, listed
 from ea_fairseq.recipes.tables import mean_and_deviation, table
 
@@ -32,6 +38,29 @@ ROWS = {
     "kernel_5": "- with 5x5 convolution",
 }
 
+#: The row that the others are compared with.
+EVOLVING = "EA-Transformer-Lite"
+
+#: Row -> published tokenized BLEU (table 6): IWSLT'14 De-En, WMT'14 En-De and En-Fr.
+PUBLISHED = {
+    "Transformer-Lite": (33.21, 21.11, 33.22),
+    "EA-Transformer-Lite": (33.80, 21.63, 34.12),
+    "- without encoder convolution": (32.84, 21.07, 33.51),
+    "- without decoder convolution": (33.56, 21.45, 33.72),
+    "- without encoder-decoder convolution": (33.59, 21.41, 33.73),
+    "- without skip connection": (33.70, 21.43, 34.06),
+    "- with 1x1 convolution": (33.15, 21.20, 33.52),
+    "- with 5x5 convolution": (33.54, 21.40, 34.08),
+}
+
+#: The better and the worse row, of which the paper says so on all of its corpora.
+ORDERINGS = [
+    (better, worse)
+    for better, scores in PUBLISHED.items()
+    for worse, others in PUBLISHED.items()
+    if all(score > other for score, other in zip(scores, others, strict=True))
+]
+
 
 def main(argv: list[str] | None = None) -> int:
     """Run and print; the exit code is that of the first run that failed."""
@@ -45,15 +74,24 @@ def main(argv: list[str] | None = None) -> int:
             if code:
                 return code
         rows = [read_row(recipe, args) for recipe in ROWS]
+        systems = {row["name"]: runs for row in rows if (runs := read_system(row, args))}
+        from_evolving = differences_from(EVOLVING, systems, args)
+        orderings = read_orderings(systems, args)
     except ValueError as error:
         print(f"ablation.py: error: {error}", file=sys.stderr)
         return 1
-    text = as_table(rows)
-    print(f"\n{args.score}\n\n{text}")
+    parts = [args.score, as_table(rows)]
+    if from_evolving:
+        parts += [f"Difference from {EVOLVING} (95 % interval)", difference_table(from_evolving)]
+    if orderings:
+        parts += ["The paper's orderings, all test sets together", ordering_table(orderings)]
+    text = "\n\n".join(parts)
+    print(f"\n{text}")
     if args.markdown:
         write_lines(args.markdown, text.split("\n"))
     if args.json:
-        write_json(args.json, rows)
+        content = {"score": args.score, "rows": rows}
+        write_json(args.json, content | {"differences": from_evolving, "orderings": orderings})
     return 0
 
 
@@ -74,6 +112,14 @@ def make_parser() -> argparse.ArgumentParser:
     add_arguments(parser)
     parser.add_argument("--raw", type=Path, help="local folder with the corpus as downloaded")
     parser.add_argument("--seeds", type=int, nargs="+", default=[1], help="one run for each")
+    parser.add_argument(
+        "--name",
+        default="{recipe}",
+        help="name of the runs' folders, {recipe} being the recipe's own (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--samples", type=int, default=1000, help="bootstrap samples (default: %(default)s)"
+    )
     parser.add_argument("--threads", type=int, help="threads of each command")
     return parser
 
@@ -81,6 +127,7 @@ def make_parser() -> argparse.ArgumentParser:
 def run_all(args: argparse.Namespace) -> int:
     """All recipes one after the other; what is done is skipped there."""
     options = ["--work-dir", str(args.work_dir), "--seeds", *map(str, args.seeds)]
+    options += ["--name", args.name]
     options += ["--raw", str(args.raw)] if args.raw else []
     options += ["--threads", str(args.threads)] if args.threads else []
     options += [f"--set={override}" for override in args.set]
@@ -90,7 +137,7 @@ def run_all(args: argparse.Namespace) -> int:
 def read_row(name: str, args: argparse.Namespace) -> dict[str, Any]:
     """Scores of a recipe: test set -> one score for each seed that is done."""
     recipe = load_recipe(args.corpus / f"{name}.yml", args.set)
-    folder = args.work_dir / "runs" / recipe.corpus_name / name
+    folder = args.work_dir / "runs" / recipe.corpus_name / run_name(recipe, args.name)
     done = [folder / f"seed{seed}" / "results.json" for seed in args.seeds]
     results = [read_json(path) for path in done if path.exists()]
     scores: dict[str, list[float]] = {}
@@ -110,10 +157,80 @@ def read_row(name: str, args: argparse.Namespace) -> dict[str, Any]:
         "recipe": name,
         "name": ROWS[name],
         "parameters": results[0]["parameters"] if results else None,
+        "folder": str(folder),
         "seeds": [result["seed"] for result in results],
         "scores": scores,
         "notes": notes,
     }
+
+
+def read_system(row: dict[str, Any], args: argparse.Namespace) -> Runs:
+    """The translations of a row's runs; none where none is finished."""
+    folder = Path(row["folder"])
+    if not all((folder / f"seed{seed}" / "scores").is_dir() for seed in row["seeds"]):
+        row["notes"].append(f"{row['recipe']}: no intervals: no translations in {folder}")
+        return {}
+    return read_runs(folder, row["seeds"])
+
+
+def differences_from(
+    name: str, systems: dict[str, Runs], args: argparse.Namespace
+) -> dict[str, dict[str, Any]]:
+    """Row -> test set -> the difference from the row of that name; empty where that is missing."""
+    if name not in systems:
+        return {}
+    return {
+        other: {
+            row.test_set: vars(row.difference)
+            for row in compare(systems[name], runs, args.samples, args.score)
+        }
+        for other, runs in systems.items()
+        if other != name
+    }
+
+
+def read_orderings(systems: dict[str, Runs], args: argparse.Namespace) -> list[dict[str, Any]]:
+    """What comes of the paper's orderings here, of rows that have been run."""
+    found = []
+    for better, worse in ORDERINGS:
+        if better in systems and worse in systems:
+            rows = compare(systems[worse], systems[better], args.samples, args.score)
+            found.append({"better": better, "worse": worse, **vars(rows[-1].difference)})
+    return found
+
+
+def difference_table(found: dict[str, dict[str, Any]]) -> str:
+    """A row for each model, a column for each test set."""
+    test_sets = list(dict.fromkeys(name for row in found.values() for name in row))
+    lines = [
+        [name, *(with_interval(row[test_set]) if test_set in row else "" for test_set in test_sets)]
+        for name, row in found.items()
+    ]
+    return table(["model", *test_sets], lines)
+
+
+def ordering_table(orderings: list[dict[str, Any]]) -> str:
+    """A row for each of the paper's orderings, then how many hold."""
+    verdicts = [verdict(ordering["interval"]) for ordering in orderings]
+    lines = [
+        [o["better"], o["worse"], with_interval(o), f"{o['p']:.3f}", found]
+        for o, found in zip(orderings, verdicts, strict=True)
+    ]
+    counts = ", ".join(f"{found}: {verdicts.count(found)}" for found in ("yes", "open", "no"))
+    header = ["better in the paper", "worse", "difference here", "p", "holds here"]
+    return f"{table(header, lines)}\n\nHolds here: {counts}; open: the interval holds 0."
+
+
+def verdict(interval: tuple[float, float]) -> str:
+    """Whether a difference expected to be positive is."""
+    low, high = interval
+    return "yes" if low > 0 else "no" if high < 0 else "open"
+
+
+def with_interval(difference: dict[str, Any]) -> str:
+    """``+0.42 (-0.10 to +0.95)``."""
+    low, high = difference["interval"]
+    return f"{difference['observed']:+.2f} ({low:+.2f} to {high:+.2f})"
 
 
 def as_table(rows: list[dict[str, Any]]) -> str:

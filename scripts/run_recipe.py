@@ -52,8 +52,8 @@ def main(argv: list[str] | None = None) -> int:
     args = make_parser().parse_args(argv)
     try:
         recipes = [load_recipe(path, args.set) for path in args.recipe]
-        if args.name and len(recipes) > 1:
-            raise ValueError(f"--name {args.name}: choose one recipe, or no name")
+        if args.name and "{recipe}" not in args.name and len(recipes) > 1:
+            raise ValueError(f"--name {args.name}: choose one recipe, or a name with {{recipe}}")
         if args.fresh and "train" not in args.steps:
             raise ValueError("--fresh throws the training away: give it with the step train")
         load_plugin(commands.USER_DIR)
@@ -82,7 +82,9 @@ def make_parser() -> argparse.ArgumentParser:
     add_arguments(parser)
     parser.add_argument("--raw", type=Path, help="local folder with the corpus as downloaded")
     parser.add_argument("--seeds", type=int, nargs="+", default=[1], help="one run for each")
-    parser.add_argument("--name", help="name of the runs' folder (default: the recipe's name)")
+    parser.add_argument(
+        "--name", help="name of the runs' folder (default: {recipe}, the recipe's own name)"
+    )
     parser.add_argument(
         "--steps", nargs="+", choices=STEPS, default=STEPS, help="do these steps only"
     )

@@ -1,13 +1,19 @@
 """The table of ablations: every row of the paper's, with what is there and what is missing."""
 
 import json
+import random
 import statistics
 
 import ablation
+import evaluate
+import pytest
+from compare import main as compare
+from test_compare import WORDS, noisy, write
 from tiny_translation import REPOSITORY
 
 from ea_fairseq.recipes.recipe import load_recipe
 
+NAMES = set(ablation.ROWS.values())
 CORPUS = REPOSITORY / "examples" / "translation" / "multi30k.de-en"
 
 
@@ -42,7 +48,9 @@ def test_rows_are_the_papers_and_missing_ones_say_so(tmp_path):
     assert cells(text, "Transformer-Lite") == ["Transformer-Lite", "1,234,567", "1", "41.00"]
     for name in list(ablation.ROWS.values())[1:]:
         assert cells(text, name) == [name, "", "0", "not run yet"]
-    rows = json.loads(data.read_text())
+    content = json.loads(data.read_text())
+    assert content["differences"] == {} and content["orderings"] == []
+    rows = content["rows"]
     assert [row["recipe"] for row in rows] == list(ablation.ROWS)
     assert rows[0]["scores"] == {"flickr": [41.0]} and rows[1]["scores"] == {}
 
@@ -77,3 +85,108 @@ def test_unknown_scores_and_folders_without_recipes_are_refused(tmp_path, capsys
     assert "choose from tokenized BLEU, lower-cased, sacreBLEU" in capsys.readouterr().err
     assert ablation.main([str(tmp_path), *options]) == 1
     assert f"{tmp_path / 'transformer_lite.yml'}: no such recipe" in capsys.readouterr().err
+
+
+def write_run(work, recipe, seed, noise):
+    """A finished run on two test sets: translations with a share of words replaced, and scores."""
+    write_results(work, recipe, seed, 40.0)
+    folder = work / "runs" / CORPUS.name / recipe / f"seed{seed}"
+    for number, test_set in enumerate(("flickr", "mscoco")):
+        choose = random.Random(number)
+        lines = [" ".join(choose.choices(WORDS, k=choose.randint(6, 12))) for _ in range(30)]
+        references = work / f"{test_set}.ref"
+        write(references, lines)
+        write(folder / f"{test_set}.hyp", noisy(lines, noise, len(recipe) + 100 * seed + number))
+        options = ["--hypotheses", folder / f"{test_set}.hyp", "--target-lang", "en"]
+        options += ["--references", references, "--tokenized-references", references]
+        options += ["--json", folder / "scores" / f"{test_set}.json"]
+        assert evaluate.main([str(option) for option in options]) == 0
+    return folder
+
+
+@pytest.fixture(scope="module")
+def work(tmp_path_factory):
+    """Runs of four rows: 1x1 much worse than EA, the baseline better than EA, 5x5 as good."""
+    work = tmp_path_factory.mktemp("work")
+    noises = {"ea_transformer_lite": 0.3, "kernel_1": 0.8, "transformer_lite": 0.0, "kernel_5": 0.3}
+    for recipe, noise in noises.items():
+        for seed in (1, 2):
+            write_run(work, recipe, seed, noise)
+    return work
+
+
+@pytest.fixture(scope="module")
+def printed(work):
+    """What --json holds of these runs."""
+    output = work / "out.json"
+    options = ["--seeds", "1", "2", "--samples", "200", "--json", output, "--markdown", work / "md"]
+    assert ablation.main([str(CORPUS), "--print", "--work-dir", str(work), *map(str, options)]) == 0
+    return json.loads(output.read_text()), (work / "md").read_text()
+
+
+def test_differences_are_those_of_compare_py(work, printed):
+    content, text = printed
+    others = ["Transformer-Lite", "- with 1x1 convolution", "- with 5x5 convolution"]
+    assert list(content["differences"]) == others
+    folder = work / "runs" / CORPUS.name
+    output = work / "compared.json"
+    options = ["--samples", "200", "--score", "tokenized BLEU", "--json", output]
+    pair = [folder / "ea_transformer_lite", folder / "kernel_1"]
+    assert compare([str(part) for part in [*pair, *options]]) == 0
+    rows = json.loads(output.read_text())["rows"]
+    found = content["differences"]["- with 1x1 convolution"]
+    assert found == {row["test_set"]: row["difference"] for row in rows}
+    low, high = found["mscoco"]["interval"]
+    assert high < 0
+    assert f"{found['mscoco']['observed']:+.2f} ({low:+.2f} to {high:+.2f})" in text
+
+
+def test_orderings_are_the_papers_where_its_three_corpora_agree():
+    """Read off table 6 by hand, for two rows; EA is better than every other."""
+    assert list(ablation.PUBLISHED) == list(ablation.ROWS.values())
+    worse_than = {name: {w for b, w in ablation.ORDERINGS if b == name} for name in NAMES}
+    assert worse_than["EA-Transformer-Lite"] == NAMES - {"EA-Transformer-Lite"}
+    # Of the baseline, 1x1 is better on two corpora of three.
+    assert worse_than["- with 1x1 convolution"] == {"- without encoder convolution"}
+    assert worse_than["- without skip connection"] == {
+        "Transformer-Lite",
+        "- without encoder convolution",
+        "- without encoder-decoder convolution",
+        "- with 1x1 convolution",
+    }
+
+
+def test_orderings_hold_or_do_not_by_their_intervals(printed):
+    content, text = printed
+    outcome = {(o["better"], o["worse"]): o for o in content["orderings"]}
+    ea, one, five = "EA-Transformer-Lite", "- with 1x1 convolution", "- with 5x5 convolution"
+    expected = {(ea, one): "yes", (ea, "Transformer-Lite"): "no", (ea, five): "open"}
+    expected |= {(five, one): "yes", (five, "Transformer-Lite"): "no"}
+    assert outcome.keys() == expected.keys()  # rows that were run, and nothing else
+    for (better, worse), verdict in expected.items():
+        line = next(
+            line
+            for line in text.splitlines()
+            if line.startswith(f"| {better} ") and f"| {worse:>22} |" in line
+        )
+        assert line.endswith(f"| {verdict:>10} |")
+        low, high = outcome[better, worse]["interval"]
+        assert (low > 0) == (verdict == "yes") and (high < 0) == (verdict == "no")
+    assert "Holds here: yes: 2, open: 1, no: 2" in text
+
+
+def test_runs_of_another_name_are_read(tmp_path):
+    folder = write_run(tmp_path, "kernel_5", 1, 0.3).parent
+    folder.rename(folder.with_name("kernel_5.short"))
+    options = [str(CORPUS), "--print", "--work-dir", str(tmp_path), "--json", str(tmp_path / "out")]
+    for name, seeds in (("{recipe}", []), ("{recipe}.short", [1])):
+        assert ablation.main([*options, "--name", name]) == 0
+        rows = json.loads((tmp_path / "out").read_text())["rows"]
+        assert [row["seeds"] for row in rows] == [[]] * 7 + [seeds]
+
+
+def test_rows_without_translations_have_no_interval_and_say_so(tmp_path, capsys):
+    write_results(tmp_path, "kernel_5", 1, 30.0)
+    assert ablation.main([str(CORPUS), "--print", "--work-dir", str(tmp_path)]) == 0
+    output = capsys.readouterr().out
+    assert "kernel_5: no intervals: no translations in " in output and "orderings" not in output

@@ -386,3 +386,16 @@ def test_dry_run_prints_every_command_and_runs_none(tmp_path, main):
     # Preparation; and for each seed a training, an average, and two test sets.
     assert len(output.strip().splitlines()) == 1 + 2 * (1 + 1 + 2 + 2)
     assert not (tmp_path / "work").exists()
+
+
+def test_several_recipes_can_share_a_pattern_of_names(tmp_path, capsys):
+    recipes = make_corpus(tmp_path)
+    options = arguments(recipes / "ea_transformer_lite.yml", "--dry-run", "--steps", "train")
+    both = [str(recipes / "transformer_lite.yml"), *options, "--name"]
+    assert run_recipe.main([*both, "{recipe}.short"]) == 0
+    output = capsys.readouterr().out
+    for name in ("transformer_lite", "ea_transformer_lite"):
+        assert f"/runs/tiny.de-en/{name}.short/seed1/checkpoints" in output
+    assert run_recipe.main([*both, "short"]) == 1
+    error = capsys.readouterr().err
+    assert "--name short: choose one recipe, or a name with {recipe}" in error

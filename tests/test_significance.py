@@ -42,7 +42,7 @@ def scores_of(runs, samples, references=REFERENCES):
     """Every run's score in every sample, as comparisons get them."""
     counts = draw_sentences(len(references), samples)
     measures = [measure(run, references) for run in runs]
-    return numpy.array([sampled_scores(m.statistics(), counts, m.score_of) for m in measures])
+    return numpy.array([sampled_scores(m.statistics, counts, m.score_of) for m in measures])
 
 
 def mean_score(runs):
@@ -104,7 +104,7 @@ def test_one_run_each_gives_the_samples_and_the_p_value_of_sacrebleu():
     for metric in (0, 1):  # BLEU, chrF
         measures = [text_measures(run, references, False)[metric] for run in (ours, theirs)]
         counts = draw_sentences(50, 300)
-        first, second = (sampled_scores(m.statistics(), counts, m.score_of) for m in measures)
+        first, second = (sampled_scores(m.statistics, counts, m.score_of) for m in measures)
         test = PairedTest(
             named_systems=[("A", ours), ("B", theirs)],
             metrics={"x": measures[0].metric},

@@ -123,7 +123,7 @@ class _Statistics:
                 references = measure.references if references is None else references
                 if measure.references != references:
                     raise ValueError(f"{test_set}: the references of A and B differ")
-            found.append({name: measure.statistics() for name, measure in picked.items()})
+            found.append({name: measure.statistics for name, measure in picked.items()})
         return cls(measure, *found)
 
     @classmethod

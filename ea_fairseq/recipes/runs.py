@@ -74,13 +74,18 @@ def find_run(recipe: Recipe, corpus: Corpus, work_dir: Path, name: str | None, s
         recipe: the recipe
         corpus: the corpus that it names
         work_dir: the folder of data/ and runs/
-        name: the name of the runs' folder; the recipe's own where it is None
+        name: the name of the runs' folder, see ``run_name``
         seed: the run's seed
     """
     work_dir = work_dir.absolute()
-    folder = work_dir / "runs" / recipe.corpus_name / (name or recipe.name) / f"seed{seed}"
+    folder = work_dir / "runs" / recipe.corpus_name / run_name(recipe, name) / f"seed{seed}"
     data = work_dir / "data" / recipe.corpus_name
     return Run(data, folder, seed, corpus.languages, corpus.test_sets)
+
+
+def run_name(recipe: Recipe, name: str | None) -> str:
+    """The name of a recipe's runs: its own, or ``name`` with its own in the place of {recipe}."""
+    return (name or "{recipe}").replace("{recipe}", recipe.name)
 
 
 def seed_folders(path: Path) -> list[Path]:

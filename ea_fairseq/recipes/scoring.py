@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import asdict, dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -117,6 +118,7 @@ class Measure:
         score = self.metric.corpus_score(self.hypotheses, [self.references]).score
         return Score(self.label, score, str(self.metric.get_signature()))
 
+    @cached_property
     def statistics(self) -> numpy.ndarray:
         """What the metric sums over sentences before it scores: (sentences, quantities)."""
         found = self.metric._extract_corpus_statistics(self.hypotheses, [self.references])
