@@ -83,14 +83,24 @@ def switch(name: str, value: Any) -> bool:
     return str(value).lower() == "true"
 
 
-def some_attentions(name: str, value: Any) -> tuple[str, ...]:
-    """Kinds of attention, separated by commas, or ``none``."""
-    parts = [part.strip() for part in value.split(",")] if isinstance(value, str) else list(value)
-    if parts == ["none"] or value == ():
-        return ()
-    if not parts or not set(parts) <= set(ATTENTIONS) or len(parts) != len(set(parts)):
-        raise UserError(
-            f"{name} must be 'none' or a comma-separated subset of {','.join(ATTENTIONS)}, "
-            f"not {value!r}"
+def some_of(*choices: str) -> Parse:
+    """Some of a few names, separated by commas, or ``none``."""
+
+    def parse(name: str, value: Any) -> tuple[str, ...]:
+        parts = (
+            [part.strip() for part in value.split(",")] if isinstance(value, str) else list(value)
         )
-    return tuple(kind for kind in ATTENTIONS if kind in parts)
+        if parts == ["none"] or value == ():
+            return ()
+        if not parts or not set(parts) <= set(choices) or len(parts) != len(set(parts)):
+            raise UserError(
+                f"{name} must be 'none' or a comma-separated subset of {','.join(choices)}, "
+                f"not {value!r}"
+            )
+        return tuple(choice for choice in choices if choice in parts)
+
+    return parse
+
+
+#: Kinds of attention, separated by commas, or ``none``.
+some_attentions = some_of(*ATTENTIONS)
