@@ -22,12 +22,15 @@ import torch
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-PAPER_ARCHITECTURES = (
-    "transformer_lite",
-    "ea_transformer_lite",
-    "transformer",
-    "ea_transformer_base",
-)
+from ea_fairseq.variants import architectures
+
+
+def every_architecture() -> list[str]:
+    """Both baselines, each followed by the variants' architectures of its size."""
+    by_size = {"lite": ["transformer_lite"], "base": ["transformer"]}
+    for name, (_, architecture) in architectures().items():
+        by_size[architecture.size].append(name)
+    return by_size["lite"] + by_size["base"]
 
 
 def cost(
@@ -77,7 +80,7 @@ def _parse(arch: str, options: dict[str, Any]) -> tuple[argparse.Namespace, list
     import ea_fairseq  # noqa: F401  (registers the architectures)
 
     if arch not in ARCH_CONFIG_REGISTRY:
-        choices = ", ".join(PAPER_ARCHITECTURES)
+        choices = ", ".join(every_architecture())
         raise ValueError(f"--arch {arch}: no such architecture; choices: {choices} and fairseq's")
     parser = argparse.ArgumentParser(
         allow_abbrev=False, argument_default=argparse.SUPPRESS, exit_on_error=False
@@ -116,7 +119,9 @@ def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--arch", nargs="+", default=PAPER_ARCHITECTURES, help="architectures")
+    parser.add_argument(
+        "--arch", nargs="+", default=every_architecture(), help="architectures (default: all)"
+    )
     parser.add_argument(
         "--set", action="append", default=[], metavar="OPTION=VALUE", help="an option of the models"
     )
@@ -139,9 +144,9 @@ def main(argv: list[str] | None = None) -> int:
     if args.json:
         print(json.dumps(costs, indent=2))
         return 0
-    print(f"{'architecture':<24}{'parameters':>14}{'FLOPs':>16}")
+    print(f"{'architecture':<32}{'parameters':>14}{'FLOPs':>16}")
     for arch, counted in costs.items():
-        print(f"{arch:<24}{counted['parameters']:>14,}{counted['flops'] / 1e6:>15,.2f}M")
+        print(f"{arch:<32}{counted['parameters']:>14,}{counted['flops'] / 1e6:>15,.2f}M")
     return 0
 
 
