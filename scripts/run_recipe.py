@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """From raw text to scores: prepare, train, average, generate and evaluate what a recipe says.
 
-    python scripts/run_recipe.py examples/translation/multi30k.de-en/ea_transformer_lite.yml
+    python scripts/run_recipe.py examples/translation/multi30k.de-en --variant ea_transformer_lite
 
 Every command is printed before it runs. Steps that are done are skipped, a stopped training goes
 on from its last checkpoint: after any interruption, give the same command again.
@@ -26,10 +26,10 @@ from model_cost import cost
 
 from ea_fairseq.corpus import config as corpus_config
 from ea_fairseq.files import locked, read_json, read_lines, scratch_folder, write_json
-from ea_fairseq.recipes import commands
+from ea_fairseq.recipes import commands, places
 from ea_fairseq.recipes.arguments import add_arguments
 from ea_fairseq.recipes.options import check_options, check_subwords, load_plugin, model_options
-from ea_fairseq.recipes.recipe import SECTIONS, Recipe, load_recipe
+from ea_fairseq.recipes.recipe import SECTIONS, Recipe, load_recipe, recipe_path
 from ea_fairseq.recipes.resuming import WHEN_TO_STOP, check_when_to_stop, repair_last_checkpoint
 from ea_fairseq.recipes.runs import Run, find_run
 from ea_fairseq.recipes.steps import Step, execute, listed
@@ -51,14 +51,17 @@ def main(argv: list[str] | None = None) -> int:
     """Run the recipes; the exit code is 0 when all is done."""
     args = make_parser().parse_args(argv)
     try:
-        recipes = [load_recipe(path, args.set) for path in args.recipe]
+        paths = [
+            recipe_path(path, variant) for path in args.recipe for variant in args.variant or [None]
+        ]
+        recipes = [load_recipe(path, args.set) for path in paths]
         if args.name and "{recipe}" not in args.name and len(recipes) > 1:
             raise ValueError(f"--name {args.name}: choose one recipe, or a name with {{recipe}}")
         if args.fresh and "train" not in args.steps:
             raise ValueError("--fresh throws the training away: give it with the step train")
-        load_plugin(commands.USER_DIR)
+        load_plugin(places.USER_DIR)
         for recipe in recipes:
-            check_options(recipe, commands.USER_DIR)
+            check_options(recipe, places.USER_DIR)
         corpora = [corpus_config.load(recipe.corpus) for recipe in recipes]
         for recipe, corpus in zip(recipes, corpora, strict=True):
             check_subwords(recipe, corpus)
@@ -78,7 +81,19 @@ def make_parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("recipe", nargs="+", type=Path, help="recipe file (.yml)")
+    parser.add_argument(
+        "recipe",
+        nargs="+",
+        type=Path,
+        help="a corpus' folder, with --variant; or a recipe file (.yml)",
+    )
+    parser.add_argument(
+        "--variant",
+        nargs="+",
+        metavar="NAME",
+        help="models to run on the corpus: architectures (transformer_lite, ea_transformer_lite, "
+        "...), variants, or files in the folder or in examples/translation/variants/",
+    )
     add_arguments(parser)
     parser.add_argument("--raw", type=Path, help="local folder with the corpus as downloaded")
     parser.add_argument("--seeds", type=int, nargs="+", default=[1], help="one run for each")
@@ -283,7 +298,7 @@ def versions() -> dict[str, str | None]:
             found[package] = metadata.version(package)
         except metadata.PackageNotFoundError:
             continue
-    git = ["git", "-C", str(commands.REPOSITORY), "describe", "--always", "--dirty", "--abbrev=40"]
+    git = ["git", "-C", str(places.REPOSITORY), "describe", "--always", "--dirty", "--abbrev=40"]
     try:
         found["commit"] = subprocess.run(
             git, capture_output=True, text=True, check=True

@@ -23,7 +23,7 @@ from typing import IO
 from ea_fairseq.corpus import config as corpus_config
 from ea_fairseq.corpus.pipeline import data_settings
 from ea_fairseq.files import read_json
-from ea_fairseq.recipes import commands
+from ea_fairseq.recipes import commands, places
 from ea_fairseq.recipes.arguments import add_arguments
 from ea_fairseq.recipes.options import check_options, load_plugin
 from ea_fairseq.recipes.recipe import load_recipe
@@ -45,8 +45,8 @@ def main(argv: list[str] | None = None) -> int:
         if args.buffer_size is not None and args.buffer_size < 1:
             raise ValueError(f"--buffer-size {args.buffer_size}: give 1 or more")
         recipe = load_recipe(args.recipe, args.set)
-        load_plugin(commands.USER_DIR)
-        check_options(recipe, commands.USER_DIR)
+        load_plugin(places.USER_DIR)
+        check_options(recipe, places.USER_DIR)
         corpus = corpus_config.load(recipe.corpus)
         run = find_run(recipe, corpus, args.work_dir, args.name, args.seed)
         check_prepared(corpus, run.data)

@@ -5,17 +5,19 @@ from tiny_translation import REPOSITORY, write_yaml
 
 from ea_fairseq.corpus.config import load as load_corpus
 from ea_fairseq.recipes import allowed
-from ea_fairseq.recipes.commands import USER_DIR, train_command
+from ea_fairseq.recipes.commands import train_command
 from ea_fairseq.recipes.options import as_arguments, check_options, known_options, load_plugin
-from ea_fairseq.recipes.recipe import load_recipe
+from ea_fairseq.recipes.places import USER_DIR
+from ea_fairseq.recipes.recipe import load_recipe, recipe_path, variants
 from ea_fairseq.recipes.runs import find_run
+from ea_fairseq.variants import VARIANTS, architectures
 
 EXAMPLES = REPOSITORY / "examples" / "translation"
 CORPORA = sorted(path.parent.name for path in EXAMPLES.glob("*/common.yml"))
 
-#: What each variant's training has that fairseq's Transformer of Lite's size has not.
+#: What each model's training has beside what all models of a corpus share.
 LITE = {"arch": "ea_transformer_lite"}
-VARIANTS = {
+MODELS = {
     "transformer_lite": {"arch": "transformer_lite"},
     "ea_transformer_lite": LITE,
     "transformer_base": {"arch": "transformer"},
@@ -26,6 +28,8 @@ VARIANTS = {
     "without_skip": LITE | {"ea-skip": "none"},
     "kernel_1": LITE | {"ea-kernel-size": 1},
     "kernel_5": LITE | {"ea-kernel-size": 5},
+    "realformer_lite": {"arch": "realformer_lite"},
+    "residual": LITE | {"ea-variant": "residual"},
 }
 
 
@@ -40,12 +44,10 @@ def test_the_corpora_of_the_papers_and_of_the_project_are_there():
 
 
 @pytest.mark.parametrize("corpus", CORPORA)
-def test_every_variant_differs_from_the_common_recipe_only_as_its_name_says(corpus):
-    files = {path.stem for path in (EXAMPLES / corpus).glob("*.yml")}
-    assert files - {"common", "corpus"} == VARIANTS.keys()
+def test_models_of_a_corpus_differ_in_the_model_alone(corpus):
     common = load_recipe(EXAMPLES / corpus / "common.yml")
-    for name, own in VARIANTS.items():
-        recipe = load_recipe(EXAMPLES / corpus / f"{name}.yml")
+    for name, own in MODELS.items():
+        recipe = load_recipe(recipe_path(EXAMPLES / corpus, name))
         assert recipe.options("train") == common.options("train") | own
         for section in ("average", "generate", "evaluate"):
             assert recipe.sections[section] == common.sections[section]
@@ -53,9 +55,54 @@ def test_every_variant_differs_from_the_common_recipe_only_as_its_name_says(corp
         assert recipe.corpus_name == corpus and recipe.name == name
 
 
+def test_every_architecture_and_variant_has_a_recipe():
+    """A new variant needs no line anywhere."""
+    corpus = EXAMPLES / "multi30k.de-en"
+    for name in [*architectures(), *VARIANTS]:
+        if name != "plain":
+            assert name in variants(corpus)
+            check_options(load_recipe(corpus / f"{name}.yml"), USER_DIR)
+
+
+def test_a_file_of_the_corpus_wins_over_a_name(tmp_path):
+    write_yaml(tmp_path / "common.yml", {"corpus": "corpus.yml", "train": {"lr": 1}})
+    assert load_recipe(tmp_path / "transformer_lite.yml").options("train")["lr"] == 1
+    write_yaml(tmp_path / "transformer_lite.yml", {"base": "common.yml", "train": {"lr": 2}})
+    assert load_recipe(tmp_path / "transformer_lite.yml").options("train") == {"lr": 2}
+
+
+def test_recipes_of_earlier_versions_name_the_same_models(tmp_path):
+    write_yaml(
+        tmp_path / "own.yml",
+        {
+            "base": [
+                str(EXAMPLES / "multi30k.de-en" / "common.yml"),
+                str(EXAMPLES / "variants" / "ea_transformer_lite.yml"),
+            ]
+        },
+    )
+    now = load_recipe(recipe_path(EXAMPLES / "multi30k.de-en", "ea_transformer_lite"))
+    assert load_recipe(tmp_path / "own.yml").sections == now.sections
+
+
+@pytest.mark.parametrize(
+    "folder, variant, words",
+    [
+        ("multi30k.de-en", None, ["--variant", "ea_transformer_lite", "kernel_5", "residual"]),
+        ("multi30k.de-en", "ea_transformer_light", ["no variant", "ea_transformer_lite"]),
+        ("multi30k.de-en/common.yml", "residual", ["--variant residual", "folder"]),
+    ],
+)
+def test_wrong_names_of_models_are_refused_with_the_choices(folder, variant, words):
+    with pytest.raises(ValueError) as error:
+        load_recipe(recipe_path(EXAMPLES / folder, variant))
+    for word in words:
+        assert word in str(error.value)
+
+
 @pytest.mark.parametrize("corpus", CORPORA)
 def test_fairseqs_parsers_accept_every_recipe(corpus):
-    for name in VARIANTS:
+    for name in MODELS:
         check_options(load_recipe(EXAMPLES / corpus / f"{name}.yml"), USER_DIR)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from .commands import REPOSITORY
+from .places import REPOSITORY
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -8,12 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from .options import as_arguments
+from .places import SCRIPTS, USER_DIR
 from .recipe import Recipe
 from .runs import Run
-
-REPOSITORY = Path(__file__).resolve().parents[2]
-USER_DIR = Path(__file__).resolve().parents[1]
-SCRIPTS = REPOSITORY / "scripts"
 
 
 def prepare_command(recipe: Recipe, data: Path, raw: Path | None, workers: int | None) -> list[str]:

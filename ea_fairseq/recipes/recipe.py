@@ -7,10 +7,17 @@ from pathlib import Path
 from typing import Any
 
 from .. import yaml_file
+from . import places
 from .allowed import check_own
 
 #: Sections of a recipe that hold options; ``corpus`` (a path) and ``base`` stand beside them.
 SECTIONS = ("train", "average", "generate", "evaluate")
+
+#: What all models of a corpus share, in its folder.
+COMMON = "common.yml"
+
+#: fairseq's own Transformer in Lite's size, which comes with the plugin but is no variant.
+BASELINES = ("transformer_lite",)
 
 AVERAGE_KEYS = (
     "num-epoch-checkpoints",
@@ -59,6 +66,9 @@ class Recipe:
 def load_recipe(path: str | Path, overrides: list[str] | None = None) -> Recipe:
     """Read a recipe, merge its bases into it, apply ``section.option=value`` overrides.
 
+    ``CORPUS/NAME.yml`` need not exist where ``CORPUS/common.yml`` does: NAME is then one of the
+    models in ``variants/``, an architecture, or a variant.
+
     Raises:
         ValueError: unknown sections or keys, bases that lead in a circle, unreadable YAML.
     """
@@ -90,9 +100,63 @@ def _load_merged(path: Path, parents: tuple[Path, ...]) -> dict[str, dict]:
     return merged
 
 
+def recipe_path(given: Path, variant: str | None) -> Path:
+    """The recipe that a command line names: a file, or a corpus' folder and a variant.
+
+    A variant's recipe is ``CORPUS/VARIANT.yml``, which need not exist: see `load_recipe`.
+
+    Raises:
+        ValueError: a folder without a variant, or a file with one.
+    """
+    if given.is_dir():
+        if variant is None:
+            raise ValueError(
+                f"{given}: name a model with --variant (choose from {', '.join(variants(given))})"
+            )
+        return given / f"{variant}.yml"
+    if variant is not None:
+        raise ValueError(f"{given}: --variant {variant} goes with a corpus' folder, not a file")
+    return given
+
+
+def variants(corpus: Path) -> list[str]:
+    """Every name that `load_recipe` takes beside a corpus' ``common.yml``."""
+    from ..variants import VARIANTS, architectures
+
+    own = [*corpus.glob("*.yml"), *places.VARIANTS.glob("*.yml")]
+    files = {path.stem for path in own if path.stem not in ("common", "corpus")}
+    return sorted(files.union(BASELINES, architectures(), VARIANTS.keys() - {"plain"}))
+
+
+def _variant(path: Path) -> dict[str, Any]:
+    """The content of ``CORPUS/VARIANT.yml`` where there is no such file: what is common to the
+    corpus, and the variant's own settings; of ``variants/VARIANT.yml``, those alone."""
+    alone = path.parent.resolve() == places.VARIANTS
+    if not alone and not (path.parent / COMMON).exists():
+        raise ValueError(f"{path}: no such recipe")
+    if not alone and (places.VARIANTS / path.name).exists():
+        return {"base": [COMMON, str(places.VARIANTS / path.name)]}
+    return {"base": [] if alone else COMMON, "train": _model(path)}
+
+
+def _model(path: Path) -> dict[str, Any]:
+    """The training options of an architecture, or of a variant on Lite's, by a file's name."""
+    from ..variants import VARIANTS, architectures
+
+    name = path.stem
+    if name in BASELINES or name in architectures():
+        return {"arch": name}
+    if name in VARIANTS:
+        return {"arch": "ea_transformer_lite", "ea-variant": name}
+    raise ValueError(
+        f"{path}: no such recipe, and {name} is no variant (choose from "
+        f"{', '.join(variants(path.parent))})"
+    )
+
+
 def _read_yaml(path: Path) -> dict[str, Any]:
     if not path.exists():
-        raise ValueError(f"{path}: no such recipe")
+        return _variant(path)
     content = yaml_file.read(path)
     content = {} if content is None else content
     if not isinstance(content, dict):

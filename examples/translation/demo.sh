@@ -10,4 +10,4 @@ source "$(dirname "${BASH_SOURCE[0]}")/../../scripts/setup_env.sh"
 setup_env "$repository/requirements.txt"
 
 exec "$python" "$repository/scripts/run_recipe.py" \
-    "$repository/examples/translation/cldr.de-en/ea_transformer_lite.yml" --examples 10 "$@"
+    "$repository/examples/translation/cldr.de-en" --variant ea_transformer_lite --examples 10 "$@"
