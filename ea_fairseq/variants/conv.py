@@ -166,10 +166,12 @@ def _moved(visible: Tensor, down: int, right: int) -> Tensor:
     A dimension of size 1 stands for equal rows or columns and stays as it is: what the move
     vacates there, the caller sets to 0 by itself.
     """
-    if down and visible.size(-2) > 1:
-        visible = F.pad(visible[..., :-down, :], (0, 0, down, 0))
-    if right and visible.size(-1) > 1:
-        visible = F.pad(visible[..., :-right], (right, 0))
+    rows, columns = visible.shape[-2:]
+    # Cut after the move, not before: a map may be smaller than the move.
+    if down and rows > 1:
+        visible = F.pad(visible, (0, 0, down, 0))[..., :rows, :]
+    if right and columns > 1:
+        visible = F.pad(visible, (right, 0))[..., :columns]
     return visible
 
 
