@@ -219,6 +219,69 @@ def test_steps_equal_those_of_the_equations(attention, dtype, kernel_size):
             torch.testing.assert_close(ours, theirs, rtol=0, atol=scale * tolerance)
 
 
+def decoding_step(transform, queries, source, state):
+    """A step over two sentences' keys and values, everything visible."""
+    cached = CachedHeads(*source, transform.convolution.out_channels, hypotheses=1)
+    return transform.attend_step(queries, cached, 0.7, None, None, state)
+
+
+@needs_compiler
+@pytest.mark.parametrize("kernel_size", [1, 3, 5])
+def test_steps_may_change_their_way_within_a_sentence(kernel_size):
+    """Some with gradients, so on torch, then some without: the state is the same for both."""
+    shape = (1, 2, 2), kernel_size, torch.float64, 0
+    transform = attention_inputs("encoder-decoder", 4, *shape)[0]
+    source = torch.randn(2, 9, 2, 20, dtype=torch.float64)
+    rows = torch.randn(8, 2, 4, 1, 5, dtype=torch.float64, requires_grad=True)
+
+    def outputs(with_gradients):
+        state, found = {}, []
+        for t, queries in enumerate(rows):
+            with torch.set_grad_enabled(with_gradients(t)):
+                output, _, _, state = decoding_step(transform, queries, source, state)
+            found.append(output.detach())
+        return torch.cat(found)
+
+    with library.torch_alone():
+        expected = outputs(lambda t: False)
+    for change in (lambda t: t < 4, lambda t: t % 2 == 0, lambda t: t >= 4, lambda t: True):
+        torch.testing.assert_close(outputs(change), expected, rtol=0, atol=1e-13)
+
+
+@needs_compiler
+def test_a_step_over_keys_in_any_layout_equals_torchs():
+    transform = attention_inputs("encoder-decoder", 4, (1, 2, 2), 3, torch.float64, 0)[0]
+    queries = torch.randn(2, 4, 1, 5, dtype=torch.float64)
+    turned = torch.randn(2, 20, 2, 9, dtype=torch.float64).permute(0, 3, 2, 1)
+    rows = torch.randint(2, (9, 2)).t()
+    with torch.no_grad():
+        for cached in (CachedHeads(*turned, 4), CachedHeads(*turned, 4, rows)):
+            compiled = transform.attend_step(queries, cached, 0.7, None, None, {})[0]
+            with library.torch_alone():
+                expected = transform.attend_step(queries, cached, 0.7, None, None, {})[0]
+            torch.testing.assert_close(compiled, expected, rtol=0, atol=1e-13)
+
+
+@needs_compiler
+@pytest.mark.parametrize("of", ["queries", "keys and values", "parameters", "state", "nothing"])
+def test_steps_keep_the_gradient_of_whatever_needs_one(of):
+    transform = attention_inputs("encoder-decoder", 4, (1, 2, 2), 3, torch.float64, 0)[0]
+    transform.requires_grad_(of == "parameters")
+    queries = torch.randn(2, 2, 4, 1, 5, dtype=torch.float64, requires_grad=of == "queries")
+    source = torch.randn(2, 9, 2, 20, dtype=torch.float64, requires_grad=of == "keys and values")
+    state = decoding_step(transform, queries[0], source, {})[-1]
+    if of == "state":
+        state["pending"].requires_grad_()
+    output = decoding_step(transform, queries[1], source, state)[0]
+    assert output.requires_grad == (of != "nothing")
+    if of == "nothing":
+        return
+    given = {"queries": queries, "keys and values": source, "state": state["pending"]}
+    inputs = list(transform.parameters()) if of == "parameters" else [given[of]]
+    for gradient in torch.autograd.grad(output.square().sum(), inputs):
+        assert gradient.ne(0).any()
+
+
 @needs_compiler
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @pytest.mark.parametrize("p", [0.0, 0.2, 0.9])

@@ -50,7 +50,12 @@ def fused_step(
     visible = visible_rows(visible, bsz, 1, src_len)
     carry = None if carry is None else carry.contiguous()
     kernel, bias = kernel.contiguous(), bias.contiguous()
-    pending, rows_visible = state.get("pending"), state.get("rows_visible")
+    # torch's own steps leave views of larger tensors.
+    pending, rows_visible = (
+        state[name].contiguous() if name in state else None for name in ("pending", "rows_visible")
+    )
+    rows = None if cached.rows is None else cached.rows.contiguous()
+    keys, values = with_rows(cached.keys), with_rows(cached.values)
     output = queries.new_empty(bsz, heads, 1, head_dim)
     evolved = queries.new_empty(bsz, heads, 1, src_len) if need_carry else None
     probs = queries.new_empty(bsz, heads, 1, src_len) if need_probs else None
@@ -61,8 +66,8 @@ def fused_step(
         min(torch.get_num_threads(), bsz),
         *(evolution.alpha, evolution.beta, evolution.scaling),
         *(heads_of(queries), heads_of(output)),
-        *(_positions(kept, heads) for kept in (cached.keys, cached.values)),
-        address(cached.rows),
+        *(_positions(kept, heads) for kept in (keys, values)),
+        address(rows),
         cached.hypotheses,
         address(visible),
         0 if visible is None else visible.stride(0),

@@ -63,6 +63,11 @@ def is_available(tensor: Tensor) -> bool:
     )
 
 
+def needs_gradient(*tensors: Tensor | None) -> bool:
+    """Whether what is computed from these will be asked for its gradient."""
+    return torch.is_grad_enabled() and any(t is not None and t.requires_grad for t in tensors)
+
+
 def compiler() -> str | None:
     """Path of the C++ compiler: ``$CXX``, else g++, or None where there is neither."""
     return shutil.which(os.environ.get("CXX") or "g++")

@@ -2,12 +2,11 @@
 
 from dataclasses import dataclass
 
-import torch
 from torch import Tensor
 
 from ..kernels.fused_attention import Evolution, fused_attention
 from ..kernels.fused_step import fused_step
-from ..kernels.library import is_available
+from ..kernels.library import is_available, needs_gradient
 from .base import LogitTransform, Place, Projected, State, zero_hidden
 from .cached_heads import CachedHeads
 from .conv import KERNEL_SIZES, MAP_CONVOLUTIONS
@@ -146,7 +145,8 @@ class EvolvingLogits(LogitTransform):
         """See :meth:`LogitTransform.attend_step`; compiled where that is possible."""
         compiled = self.convolution is not None and logits is None and dropout == 0
         compiled = compiled and is_available(queries)
-        if not compiled or torch.is_grad_enabled() and queries.requires_grad:
+        tensors = (queries, cached.keys, cached.values, carry, *state.values())
+        if not compiled or needs_gradient(*tensors, *self.parameters()):
             return super().attend_step(
                 queries, cached, scaling, visible, carry, state, dropout, need_probs, logits
             )
