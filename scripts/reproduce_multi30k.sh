@@ -1,0 +1,114 @@
+#!/usr/bin/env bash
+# The runs behind examples/translation/RESULTS.md, in order, and the tables and pictures made of them.
+#
+#   bash scripts/reproduce_multi30k.sh [--raw DIR] [--work-dir DIR] [--dry-run] [STEP ...]
+#
+# Steps; all of them in this order where none is named:
+#   seeds      German-English and English-German, seeds 1 to 3, both models       12 runs, 22 epochs
+#   ablation   the rows of the paper's Table 6, German-English, seed 1             6 runs, 22 epochs
+#   french     English-French, seed 1, both models                                 2 runs, 22 epochs
+#   published  English-German as the published 41.02 was trained, seed 1           2 runs, to the end
+#   report     tables and pictures of what is finished, in <work-dir>/report
+#
+# What is done is skipped, a stopped training goes on: after any interruption, give the same command
+# again. --dry-run prints the commands. Runs are single-threaded; one takes 1 to 4 hours of a core.
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+
+python=${PYTHON:-python}
+work_dir=work
+dry_run=
+options=()
+steps=()
+
+while [[ $# -gt 0 ]]; do
+  case $1 in
+    --raw | --work-dir)
+      [[ $# -gt 1 ]] || { echo "reproduce_multi30k.sh: $1: name a folder" >&2; exit 1; }
+      [[ $1 = --raw ]] && options+=(--raw "$2") || work_dir=$2
+      shift ;;
+    --dry-run) dry_run=yes ;;
+    seeds | ablation | french | published | report) steps+=("$1") ;;
+    *)
+      echo "reproduce_multi30k.sh: $1: choose from --raw DIR, --work-dir DIR, --dry-run and the" \
+        "steps seeds, ablation, french, published, report" >&2
+      exit 1 ;;
+  esac
+  shift
+done
+[[ ${#steps[@]} -gt 0 ]] || steps=(seeds ablation french published report)
+options+=(--work-dir "$work_dir" --threads 1)
+
+recipes=examples/translation
+# The same for every model: so many epochs, and the last 10 averaged.
+equal_budget=(--name '{recipe}.epochs_22' --set max-epoch=22)
+
+run() {
+  printf '\n$'
+  printf ' %q' "$@"
+  echo
+  [[ -n $dry_run ]] || "$@"
+}
+
+train_both() {
+  local corpus=$1
+  shift
+  run "$python" scripts/run_recipe.py "$recipes/$corpus/transformer_lite.yml" \
+    "$recipes/$corpus/ea_transformer_lite.yml" "${options[@]}" "$@"
+}
+
+seeds() {
+  train_both multi30k.de-en --seeds 1 2 3 "${equal_budget[@]}"
+  train_both multi30k.en-de --seeds 1 2 3 "${equal_budget[@]}"
+}
+
+ablation() {
+  run "$python" scripts/ablation.py "$recipes/multi30k.de-en" --seeds 1 "${options[@]}" \
+    "${equal_budget[@]}"
+}
+
+french() {
+  train_both multi30k.en-fr --seeds 1 "${equal_budget[@]}"
+}
+
+published() {
+  train_both multi30k.en-de --seeds 1 --name '{recipe}.published' --set share-all-embeddings=true \
+    --set dropout=0.3 --set lr=2e-3 --set warmup-updates=2000 --set max-epoch=200
+}
+
+# A table, shown and kept; one of runs that are not finished is left out, with the reason.
+report_table() {
+  local name=$1
+  shift
+  if [[ -n $dry_run ]]; then
+    run "$@"
+  elif run "$@" | tee "$work_dir/report/$name.tmp"; then
+    mv "$work_dir/report/$name.tmp" "$work_dir/report/$name"
+  else
+    rm "$work_dir/report/$name.tmp"
+    echo "left out: $name"
+  fi
+}
+
+report_pair() {
+  local name=$1.$2
+  local pair=("$work_dir/runs/$1/transformer_lite.$2" "$work_dir/runs/$1/ea_transformer_lite.$2")
+  report_table "$name.scores.md" "$python" scripts/compare.py "${pair[@]}"
+  report_table "$name.time.md" "$python" scripts/time_to_match.py "${pair[@]}"
+  run "$python" scripts/plot_training.py "${pair[@]}" --output "$work_dir/report/$name.png" ||
+    echo "left out: $name.png"
+}
+
+report() {
+  [[ -n $dry_run ]] || mkdir -p "$work_dir/report"
+  report_pair multi30k.de-en epochs_22
+  report_pair multi30k.en-de epochs_22
+  report_table ablation.md "$python" scripts/ablation.py "$recipes/multi30k.de-en" --print \
+    --seeds 1 --work-dir "$work_dir" "${equal_budget[@]}"
+  report_pair multi30k.en-fr epochs_22
+  report_pair multi30k.en-de published
+}
+
+for step in "${steps[@]}"; do
+  "$step"
+done

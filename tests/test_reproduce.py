@@ -1,0 +1,93 @@
+"""The list of runs behind the results: every one is there, and fairseq takes its options."""
+
+import os
+import re
+import shlex
+import stat
+import subprocess
+
+import ablation
+import run_recipe
+from tiny_translation import REPOSITORY
+
+SCRIPT = REPOSITORY / "scripts" / "reproduce_multi30k.sh"
+
+
+def reproduce(*options, python="python"):
+    done = subprocess.run(
+        ["bash", str(SCRIPT), *options],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "PYTHON": str(python)},
+    )
+    print(done.stdout, done.stderr)
+    return done
+
+
+def commands(*options):
+    """What --dry-run prints: (script, arguments) of each command."""
+    done = reproduce("--dry-run", *options)
+    assert done.returncode == 0
+    lines = [shlex.split(line) for line in done.stdout.splitlines() if line.startswith("$ ")]
+    return [(words[2], words[3:]) for words in lines]
+
+
+def test_every_run_is_listed_once_and_its_options_are_fairseqs(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(REPOSITORY)
+    found = []
+    for script, arguments in commands("--work-dir", str(tmp_path), "--raw", "raw"):
+        if script == "scripts/run_recipe.py":
+            assert run_recipe.main([*arguments, "--dry-run", "--steps", "train"]) == 0
+            printed = capsys.readouterr().out.splitlines()
+            lines = [line for line in printed if "fairseq_cli.train" in line]
+            folders = [re.search(r"--save-dir[= ](\S+)/checkpoints", line)[1] for line in lines]
+            found += [folder.removeprefix(f"{tmp_path}/runs/multi30k.") for folder in folders]
+            for folder, line in zip(folders, lines, strict=True):
+                epochs = 200 if ".published" in folder else 22
+                assert re.search(rf"--max-epoch[= ]{epochs} ", line)
+    models = ("transformer_lite", "ea_transformer_lite")
+    expected = [
+        f"{pair}/{model}.epochs_22/seed{seed}"
+        for pair in ("de-en", "en-de")
+        for model in models
+        for seed in (1, 2, 3)
+    ]
+    expected += [f"en-fr/{model}.epochs_22/seed1" for model in models]
+    expected += [f"en-de/{model}.published/seed1" for model in models]
+    assert found == expected
+    assert not list(tmp_path.iterdir())
+
+
+def test_the_ablation_runs_under_the_names_and_settings_of_the_seeds(tmp_path, monkeypatch):
+    monkeypatch.chdir(REPOSITORY)
+    ((script, arguments),) = commands("ablation", "--work-dir", str(tmp_path))
+    assert script == "scripts/ablation.py"
+    given = []
+    monkeypatch.setattr(run_recipe, "main", lambda arguments: given.append(arguments) or 0)
+    assert ablation.main(arguments) == 0
+    args = run_recipe.make_parser().parse_args(given[0])
+    assert [path.stem for path in args.recipe] == list(ablation.ROWS)
+    assert (args.name, args.set) == ("{recipe}.epochs_22", ["max-epoch=22"])
+    assert (args.seeds, args.threads, args.work_dir) == ([1], 1, tmp_path)
+
+
+def test_reports_of_unfinished_runs_are_left_out_and_the_others_kept(tmp_path):
+    python = tmp_path / "python"  # compares English-French alone
+    python.write_text(
+        '#!/bin/sh\ncase "$*" in *compare.py*en-fr*) echo "| table |" ;; *) exit 1; esac'
+    )
+    python.chmod(python.stat().st_mode | stat.S_IXUSR)
+    done = reproduce("report", "--work-dir", str(tmp_path / "work"), python=python)
+    assert done.returncode == 0
+    kept = {path.name: path.read_text() for path in (tmp_path / "work" / "report").iterdir()}
+    assert list(kept) == ["multi30k.en-fr.epochs_22.scores.md"]
+    assert "| table |" in kept["multi30k.en-fr.epochs_22.scores.md"]
+    assert done.stdout.count("left out: ") == 3 * 4 - 1 + 1
+
+
+def test_a_failed_run_ends_it_and_unknown_words_are_named(tmp_path):
+    done = reproduce("seeds", "--work-dir", str(tmp_path), python="false")
+    assert done.returncode == 1 and done.stdout.count("$ false") == 1
+    for wrong, named in ((["everything"], "everything: choose from"), (["--raw"], "--raw: name a")):
+        done = reproduce(*wrong)
+        assert done.returncode == 1 and named in done.stderr and done.stderr.count("\n") == 1
