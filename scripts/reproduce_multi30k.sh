@@ -53,8 +53,8 @@ run() {
 train_both() {
   local corpus=$1
   shift
-  run "$python" scripts/run_recipe.py "$recipes/$corpus/transformer_lite.yml" \
-    "$recipes/$corpus/ea_transformer_lite.yml" "${options[@]}" "$@"
+  run "$python" scripts/run_recipe.py "$recipes/$corpus" \
+    --variant transformer_lite ea_transformer_lite "${options[@]}" "$@"
 }
 
 seeds() {
