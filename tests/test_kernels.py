@@ -1,19 +1,18 @@
 """The compiled attention maps: equal to the equations on torch, never required."""
 
 import itertools
-import logging
 
 import pytest
 import torch
 from small_models import build_strong, padded, sentences
 
-from ea_fairseq.errors import UserError
 from ea_fairseq.kernels import library
+from ea_fairseq.kernels.build import compiler
 from ea_fairseq.kernels.dropout import dropout_add
 from ea_fairseq.variants.cached_heads import CachedHeads, append
 from ea_fairseq.variants.evolving import EvolvingLogits
 
-needs_compiler = pytest.mark.skipif(library.compiler() is None, reason="no C++ compiler")
+needs_compiler = pytest.mark.skipif(compiler() is None, reason="no C++ compiler")
 
 
 def attention_inputs(attention, num_heads, lengths, kernel_size, dtype, hide, **options):
@@ -300,62 +299,6 @@ def test_dropout_add_equals_torchs_dropout_with_the_same_seed(dtype, p):
         torch.testing.assert_close(ours, theirs, rtol=1e-6, atol=1e-6)
     dropped = (compiled[1] == 0).double().mean().item()
     assert dropped == pytest.approx(p, abs=0.05)
-
-
-@pytest.fixture
-def load(tmp_path, monkeypatch, caplog):
-    """Loads the library afresh, with an empty folder for it and the given environment; returns
-    whether it did and what it said."""
-    caplog.set_level(logging.INFO)
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-
-    def load(**environment):
-        for name, value in environment.items():
-            monkeypatch.setenv(name, value)
-        caplog.clear()
-        loaded = library.load_library.__wrapped__()
-        return loaded is not None, caplog.text
-
-    return load
-
-
-@needs_compiler
-def test_is_compiled_once(load, tmp_path):
-    loaded, said = load()
-    assert loaded and "compiling" in said
-    (file,) = (tmp_path / "ea_fairseq").iterdir()
-    loaded, said = load()
-    assert loaded and "compiling" not in said
-    assert list((tmp_path / "ea_fairseq").iterdir()) == [file]
-
-
-@pytest.mark.parametrize(
-    "environment, message",
-    [
-        ({"EA_FAIRSEQ_NATIVE": "0"}, ""),
-        ({"CXX": "no-such-compiler"}, "no C++ compiler"),
-        ({"CXX": "false"}, "did not build"),
-    ],
-)
-def test_is_never_required(load, environment, message, tmp_path):
-    loaded, said = load(**environment)
-    assert not loaded and message in said
-    assert not list(tmp_path.glob("ea_fairseq/*"))
-
-
-@needs_compiler
-def test_runs_nothing_from_a_folder_that_others_may_write(load, tmp_path):
-    folder = tmp_path / "ea_fairseq"
-    folder.mkdir()
-    folder.chmod(0o777)
-    loaded, said = load()
-    assert not loaded and "can be written by others" in said
-
-
-def test_a_wrong_switch_is_refused(monkeypatch):
-    monkeypatch.setenv("EA_FAIRSEQ_NATIVE", "yes")
-    with pytest.raises(UserError, match="EA_FAIRSEQ_NATIVE=yes.*0.*1"):
-        library.load_library.__wrapped__()
 
 
 def test_half_precision_runs_on_torch():

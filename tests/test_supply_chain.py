@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from fairseq_commands import corpus, generation, run, training
 
-from ea_fairseq.kernels.library import compiler
+from ea_fairseq.kernels.build import compiler
 
 ROOT = Path(__file__).resolve().parents[1]
 FILES = [path for name in ("ea_fairseq", "scripts") for path in sorted((ROOT / name).rglob("*.py"))]
@@ -70,7 +70,9 @@ def test_the_search_finds_what_it_looks_for():
 
 def no_network_and_no_programs():
     """End this process, with exit code 99, if it asks for either; it cannot be undone."""
-    allowed = compiler()  # of the compiled library, from the sources that are in the package
+    allowed = (compiler() or [None])[
+        0
+    ]  # of the compiled library, from the sources that are in the package
 
     def watch(event, arguments):
         match event:

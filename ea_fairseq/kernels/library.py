@@ -1,4 +1,4 @@
-"""The compiled library: built by the machine's own C++ compiler when first needed, then kept.
+"""The compiled library: built when first needed (build.py), loaded, and called.
 
 It is never required. Where there is no compiler, or ``EA_FAIRSEQ_NATIVE=0``, everything runs on
 torch alone, with equal results.
@@ -7,37 +7,21 @@ torch alone, with equal results.
 import contextlib
 import ctypes
 import functools
-import hashlib
 import logging
 import os
-import platform
-import shutil
 import subprocess
-import tempfile
 from collections.abc import Iterator
 from contextvars import ContextVar
-from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from ..errors import UserError
+from .build import built, compiler
 
 logger = logging.getLogger(__name__)
 
-FOLDER = Path(__file__).parent
-FLAGS = (
-    "-std=c++17",
-    "-O3",
-    "-march=native",
-    "-ffp-contract=fast",
-    "-fno-math-errno",
-    "-fno-trapping-math",
-    "-fopenmp",
-    "-shared",
-    "-fPIC",
-)
 SWITCH = "EA_FAIRSEQ_NATIVE"
 
 _switched_off: ContextVar[bool] = ContextVar("torch alone", default=False)
@@ -68,11 +52,6 @@ def needs_gradient(*tensors: Tensor | None) -> bool:
     return torch.is_grad_enabled() and any(t is not None and t.requires_grad for t in tensors)
 
 
-def compiler() -> str | None:
-    """Path of the C++ compiler: ``$CXX``, else g++, or None where there is neither."""
-    return shutil.which(os.environ.get("CXX") or "g++")
-
-
 @functools.cache
 def load_library() -> ctypes.CDLL | None:
     """The library, built if need be, or None where it is switched off or cannot be built.
@@ -87,10 +66,15 @@ def load_library() -> ctypes.CDLL | None:
         return None
     command = compiler()
     if command is None:
-        logger.info("no C++ compiler: torch alone is used, which is slower")
+        named = os.environ.get("CXX")
+        logger.log(
+            logging.WARNING if named else logging.INFO,
+            "no C++ compiler%s: torch alone is used, which is slower",
+            f" (CXX is {named!r})" if named else "",
+        )
         return None
     try:
-        return ctypes.CDLL(str(_built(command)))
+        return ctypes.CDLL(str(built(command)))
     except (OSError, subprocess.SubprocessError) as error:
         reason = getattr(error, "stderr", None) or str(error)
         logger.warning(
@@ -98,58 +82,6 @@ def load_library() -> ctypes.CDLL | None:
             reason.strip().splitlines()[0] if reason.strip() else type(error).__name__,
         )
         return None
-
-
-def _built(command: str) -> Path:
-    """The library's file for this source, compiler and processor; compiles where it is missing."""
-    version = subprocess.run(
-        [command, "--version"], capture_output=True, text=True, check=True, timeout=60
-    ).stdout
-    sources = [path.read_text() for path in sorted([*FOLDER.glob("*.cpp"), *FOLDER.glob("*.h")])]
-    parts = (*sources, " ".join(FLAGS), command, version, _processor())
-    digest = hashlib.sha256("\0".join(parts).encode()).hexdigest()[:16]
-    path = _folder() / f"ea_fairseq-{digest}.so"
-    if path.exists():
-        return path
-    with tempfile.NamedTemporaryFile(dir=path.parent, suffix=".tmp", delete=False) as file:
-        building = Path(file.name)
-    try:
-        logger.info("compiling the attention, once for this machine")
-        subprocess.run(
-            [command, *FLAGS, *map(str, sorted(FOLDER.glob("*.cpp"))), "-o", str(building)],
-            capture_output=True,
-            text=True,
-            check=True,
-            timeout=300,
-        )
-        building.replace(path)  # several processes may build at once: the last one wins
-    finally:
-        building.unlink(missing_ok=True)
-    return path
-
-
-def _folder() -> Path:
-    """The user's own folder for the library; nobody else may write there, as it will be run.
-
-    Raises:
-        OSError: where it belongs to somebody else or others may write to it
-    """
-    cache = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    folder = Path(cache) / "ea_fairseq"
-    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    status = folder.stat()
-    if status.st_uid != os.getuid() or status.st_mode & 0o022:
-        raise PermissionError(f"{folder} can be written by others")
-    return folder
-
-
-def _processor() -> str:
-    """What -march=native depends on: a folder may be shared by machines of different kinds."""
-    try:
-        with open("/proc/cpuinfo", encoding="utf-8") as lines:
-            return next((line for line in lines if line.startswith("flags")), "")
-    except OSError:
-        return platform.processor() or platform.machine()
 
 
 class Heads(ctypes.Structure):

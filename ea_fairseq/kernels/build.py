@@ -1,0 +1,173 @@
+"""The compiled library's file: built by the machine's own C++ compiler, kept, checked at every use.
+
+A file cut short would end the process with a bus error as soon as it is loaded. So a file is
+written whole or not at all, its checksum lies beside it, and one that does not fit is built anew.
+"""
+
+import hashlib
+import logging
+import os
+import platform
+import shlex
+import shutil
+import subprocess
+import tempfile
+import time
+from pathlib import Path
+
+from ..files import sha256
+
+logger = logging.getLogger(__name__)
+
+FOLDER = Path(__file__).parent
+FLAGS = (
+    "-std=c++17",
+    "-O3",
+    "-march=native",
+    "-ffp-contract=fast",
+    "-fno-math-errno",
+    "-fno-trapping-math",
+    "-fopenmp",
+    "-shared",
+    "-fPIC",
+)
+LIMIT = 300  # seconds that a compilation may take
+
+# What tells processors apart in /proc/cpuinfo: x86, ARM, POWER, RISC-V.
+_PROCESSOR = (
+    "vendor_id",
+    "cpu family",
+    "model",
+    "flags",
+    "CPU ",
+    "Features",
+    "cpu\t",
+    "isa",
+    "uarch",
+)
+
+
+def compiler() -> list[str] | None:
+    """The C++ compiler's command: ``$CXX``, which may be several words such as ``ccache g++``,
+    else g++; None where there is none."""
+    try:
+        name, *options = shlex.split(os.environ.get("CXX", "")) or ["g++"]
+    except ValueError:  # quotation marks that do not close
+        return None
+    path = shutil.which(name)
+    return None if path is None else [path, *options]
+
+
+def built(command: list[str]) -> Path:
+    """The library's file for this source, compiler and processor; compiled where it is missing.
+
+    Args:
+        command: that of `compiler`
+
+    Raises:
+        OSError: the file cannot be written or read, or its folder is not the user's own
+        subprocess.SubprocessError: the compiler failed
+    """
+    sources = sorted([*FOLDER.glob("*.cpp"), *FOLDER.glob("*.h")])
+    texts = [path.read_text(encoding="utf-8") for path in sources]
+    version = _output([*command, "--version"], limit=60)
+    parts = (*texts, " ".join(FLAGS), *command, version, processor())
+    digest = hashlib.sha256("\0".join(parts).encode()).hexdigest()[:16]
+    folder = _folder()
+    _remove_leftovers(folder)
+    path = folder / f"ea_fairseq-{digest}.so"
+    if not _is_whole(path):
+        _compile(command, path)
+    return path
+
+
+def _is_whole(path: Path) -> bool:
+    """Whether the file is there, and is what was written."""
+    checksum = _checksum_of(path)
+    for file in (path, checksum):
+        if file.exists() and not file.is_file():
+            raise OSError(f"{file} is in the way of a file: remove it")
+    if not path.exists():
+        return False
+    if checksum.exists() and checksum.read_bytes() == sha256(path).encode():
+        return True
+    logger.warning("%s is not what was written there: compiling it again", path)
+    return False
+
+
+def _checksum_of(path: Path) -> Path:
+    return path.with_suffix(".sha256")
+
+
+def _compile(command: list[str], path: Path) -> None:
+    logger.info("compiling the attention, once for this machine")
+    with tempfile.TemporaryDirectory(dir=path.parent, suffix=".tmp") as folder:
+        new = Path(folder) / path.name
+        _output([*command, *FLAGS, *map(str, sorted(FOLDER.glob("*.cpp"))), "-o", str(new)], LIMIT)
+        _checksum_of(new).write_bytes(sha256(new).encode())
+        # Several processes may build at once. Should the file of one end up with the checksum of
+        # another, the next process builds once more.
+        for file in (_checksum_of(new), new):
+            _to_disk(file)
+            os.replace(file, path.parent / file.name)
+        _to_disk(path.parent)
+
+
+def _output(command: list[str], limit: float) -> str:
+    """What a command prints, which may be in any encoding."""
+    return subprocess.run(
+        command, capture_output=True, text=True, errors="replace", check=True, timeout=limit
+    ).stdout
+
+
+def _to_disk(path: Path) -> None:
+    """Have a file's content, or a folder's entries, survive a power cut."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _remove_leftovers(folder: Path) -> None:
+    """Remove what killed compilations left, but nothing that may still be in the making."""
+    for leftover in folder.glob("*.tmp"):
+        if time.time() - leftover.lstat().st_mtime > 2 * LIMIT:
+            if leftover.is_dir() and not leftover.is_symlink():
+                shutil.rmtree(leftover, ignore_errors=True)
+            else:
+                leftover.unlink(missing_ok=True)
+
+
+def _folder() -> Path:
+    """The user's own folder for the library; nobody else may write there, as it will be run.
+
+    Raises:
+        OSError: where it belongs to somebody else, others may write to it, or none is known
+    """
+    cache = os.environ.get("XDG_CACHE_HOME")
+    if not cache:
+        try:
+            cache = Path.home() / ".cache"
+        except RuntimeError:  # neither HOME nor an entry in the list of users
+            raise OSError("no home folder: set XDG_CACHE_HOME or HOME") from None
+    folder = Path(cache) / "ea_fairseq"
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    status = folder.stat()
+    if status.st_uid != os.getuid() or status.st_mode & 0o022:
+        raise PermissionError(f"{folder} can be written by others")
+    return folder
+
+
+def processor(cpuinfo: Path = Path("/proc/cpuinfo")) -> str:
+    """What -march=native depends on: a folder may be shared by machines of different kinds.
+
+    Args:
+        cpuinfo: Linux's description of the processors, which may be of several kinds
+    """
+    try:
+        with open(cpuinfo, encoding="utf-8", errors="replace") as lines:
+            found = sorted({line.strip() for line in lines if line.startswith(_PROCESSOR)})
+    except OSError:
+        found = []
+    return "\n".join([platform.machine(), *(found or [platform.processor()])])

@@ -1,0 +1,218 @@
+"""The compiled library's file: built once, whole or not at all, never run when it is not whole."""
+
+import logging
+import os
+import signal
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from ea_fairseq.errors import UserError
+from ea_fairseq.kernels import build, library
+
+needs_compiler = pytest.mark.skipif(build.compiler() is None, reason="no C++ compiler")
+
+# In the compiler's place: gives out the library that is there already, and notes that it did.
+COPYING = """
+import shutil, sys
+if sys.argv[-1] == "--version":
+    sys.stdout.buffer.write(b"copying compiler \\xff\\xfe\\n")
+else:
+    shutil.copyfile({library!r}, sys.argv[sys.argv.index("-o") + 1])
+    open({used!r}, "a").write("x")
+"""
+
+
+@pytest.fixture
+def load(tmp_path, monkeypatch, caplog):
+    """Loads the library afresh, with an empty folder for it and the given environment; returns
+    whether it did and what it said."""
+    caplog.set_level(logging.INFO)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+
+    def load(**environment):
+        for name, value in environment.items():
+            monkeypatch.setenv(name, value)
+        caplog.clear()
+        loaded = library.load_library.__wrapped__()
+        return loaded is not None, caplog.text
+
+    return load
+
+
+@pytest.fixture(scope="module")
+def real():
+    """The library of this machine."""
+    return build.built(build.compiler())
+
+
+@pytest.fixture
+def copying(real, tmp_path, monkeypatch):
+    """A compiler that takes no time, as $CXX of two words; the file that grows when it is used."""
+    used = tmp_path / "used"
+    used.touch()
+    script = tmp_path / "copying.py"
+    script.write_text(COPYING.format(library=str(real), used=str(used)))
+    monkeypatch.setenv("CXX", f"{sys.executable} {script}")
+    return used
+
+
+def in_children(count, function):
+    """What a function returns in processes of their own, all at once, which may die of it."""
+    children = []
+    for _ in range(count):
+        reading, writing = os.pipe()
+        child = os.fork()
+        if child == 0:
+            signal.alarm(60)
+            try:
+                os.write(writing, function().encode())
+            finally:
+                os._exit(0)
+        os.close(writing)
+        children.append((child, reading))
+    found = []
+    for child, reading in children:
+        with open(reading, encoding="utf-8") as pipe:
+            found.append(pipe.read())
+        _, status = os.waitpid(child, 0)
+        assert status == 0, f"ended with status {status}"
+    return found
+
+
+def in_child(function):
+    return in_children(1, function)[0]
+
+
+def files(folder: Path) -> set[str]:
+    return {path.suffix for path in (folder / "ea_fairseq").iterdir()}
+
+
+@needs_compiler
+def test_is_compiled_once(load, tmp_path):
+    loaded, said = load()
+    assert loaded and "compiling" in said
+    assert files(tmp_path) == {".so", ".sha256"}
+    loaded, said = load()
+    assert loaded and "compiling" not in said
+    assert files(tmp_path) == {".so", ".sha256"}
+
+
+@needs_compiler
+def test_a_compiler_of_several_words_that_prints_no_text_is_used(load, copying):
+    assert load()[0] and load()[0] and copying.read_text() == "x"
+
+
+DAMAGES = {
+    "cut": lambda file: os.truncate(file, file.stat().st_size // 2),
+    "a byte short": lambda file: os.truncate(file, file.stat().st_size - 1),
+    "zeroed": lambda file: file.write_bytes(bytes(file.stat().st_size)),
+    "empty": lambda file: file.write_bytes(b""),
+    "another": lambda file: file.write_bytes(Path(sys.executable).read_bytes()[:100_000]),
+    "without checksum": lambda file: file.with_suffix(".sha256").unlink(),
+    "with an empty checksum": lambda file: file.with_suffix(".sha256").write_bytes(b""),
+}
+
+
+@needs_compiler
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_a_damaged_library_is_compiled_again_and_never_run(load, copying, tmp_path, damage):
+    load()
+    (file,) = (tmp_path / "ea_fairseq").glob("*.so")
+    whole = file.read_bytes()
+    DAMAGES[damage](file)
+    said = in_child(lambda: str(load()))
+    assert said.startswith("(True") and str(file) in said and "compiling it again" in said
+    assert file.read_bytes() == whole and copying.read_text() == "xx"
+    assert "compiling" not in in_child(lambda: str(load()))
+
+
+@needs_compiler
+@pytest.mark.parametrize("suffix", [".so", ".sha256"])
+@pytest.mark.parametrize("make", [os.mkdir, os.mkfifo])
+def test_what_is_in_the_way_of_the_library_is_named(load, copying, tmp_path, suffix, make):
+    load()
+    (file,) = (tmp_path / "ea_fairseq").glob(f"*{suffix}")
+    file.unlink()
+    make(file)
+    said = in_child(lambda: str(load()))
+    assert said.startswith("(False") and f"{file} is in the way" in said
+
+
+@needs_compiler
+def test_what_a_killed_compilation_left_goes_when_it_is_old(load, copying, tmp_path):
+    folder = tmp_path / "ea_fairseq"
+    folder.mkdir(mode=0o700)
+    for name in ("old", "new"):
+        (folder / f"{name}.tmp").mkdir()
+        (folder / f"{name}.tmp" / "x.so").touch()
+        (folder / f"{name}2.tmp").touch()
+    long_ago = time.time() - 3600
+    for name in ("old", "old2"):
+        os.utime(folder / f"{name}.tmp", (long_ago, long_ago))
+    assert load()[0]
+    assert {path.name for path in folder.glob("*.tmp")} == {"new.tmp", "new2.tmp"}
+
+
+@needs_compiler
+def test_several_processes_may_build_at_once(load, copying, tmp_path):
+    assert all(said.startswith("(True") for said in in_children(4, lambda: str(load())))
+    assert "compiling" not in load()[1]
+    assert files(tmp_path) == {".so", ".sha256"}
+
+
+@pytest.mark.parametrize(
+    "environment, message",
+    [
+        ({"EA_FAIRSEQ_NATIVE": "0"}, ""),
+        ({"CXX": "no-such-compiler -O2"}, "no C++ compiler (CXX is 'no-such-compiler -O2')"),
+        ({"CXX": "g++ '"}, 'no C++ compiler (CXX is "g++ \'")'),
+        ({"CXX": "false"}, "did not build"),
+    ],
+)
+def test_is_never_required(load, environment, message, tmp_path):
+    loaded, said = load(**environment)
+    assert not loaded and message in said
+    assert not list(tmp_path.glob("ea_fairseq/*"))
+
+
+@needs_compiler
+def test_an_unknown_user_without_a_home_is_told(load, monkeypatch):
+    def home():
+        raise RuntimeError("Could not determine home directory.")
+
+    monkeypatch.delenv("XDG_CACHE_HOME")
+    monkeypatch.setattr(Path, "home", home)
+    loaded, said = load()
+    assert not loaded and "no home folder: set XDG_CACHE_HOME or HOME" in said
+
+
+@needs_compiler
+def test_runs_nothing_from_a_folder_that_others_may_write(load, tmp_path):
+    folder = tmp_path / "ea_fairseq"
+    folder.mkdir()
+    folder.chmod(0o777)
+    loaded, said = load()
+    assert not loaded and "can be written by others" in said
+
+
+def test_a_wrong_switch_is_refused(monkeypatch):
+    monkeypatch.setenv("EA_FAIRSEQ_NATIVE", "yes")
+    with pytest.raises(UserError, match="EA_FAIRSEQ_NATIVE=yes.*0.*1"):
+        library.load_library.__wrapped__()
+
+
+def test_processors_are_told_apart_on_arm_too(tmp_path):
+    core = "processor\t: {n}\nBogoMIPS\t: {n}0\nFeatures\t: fp asimd\nCPU part\t: 0x{part}\n\n"
+
+    def described(*parts):
+        text = "".join(core.format(n=n, part=part) for n, part in enumerate(parts))
+        (tmp_path / "cpuinfo").write_text(text)
+        return build.processor(tmp_path / "cpuinfo")
+
+    assert described("d0c") == described("d0c", "d0c") != described("d40")
+    assert described("d0c", "d40") == described("d40", "d0c") != described("d40")
+    assert "asimd" in described("d0c")
+    assert build.processor(tmp_path / "nothing")  # where there is no such file, something else
