@@ -22,6 +22,7 @@ import torch
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
+from ea_fairseq.recipes.options import load_plugin
 from ea_fairseq.variants import architectures
 
 
@@ -120,7 +121,7 @@ def main(argv: list[str] | None = None) -> int:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument(
-        "--arch", nargs="+", default=every_architecture(), help="architectures (default: all)"
+        "--arch", nargs="+", help="architectures (default: the baselines and all variants')"
     )
     parser.add_argument(
         "--set", action="append", default=[], metavar="OPTION=VALUE", help="an option of the models"
@@ -128,16 +129,20 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--src-len", type=int, default=30, help="source tokens (default: 30)")
     parser.add_argument("--tgt-len", type=int, default=30, help="target tokens (default: 30)")
     parser.add_argument("--json", action="store_true", help="print JSON")
+    parser.add_argument("--user-dir", type=Path, help="a folder with a variant of your own")
     args = parser.parse_args(argv)
+    if args.user_dir:
+        load_plugin(args.user_dir)
+    archs = args.arch or every_architecture()
     for name in ("src_len", "tgt_len"):
         if getattr(args, name) < 1:
             parser.error(f"--{name.replace('_', '-')} must be at least 1")
     options = dict(_option(text) for text in args.set)
     try:
-        for arch in args.arch:
+        for arch in archs:
             if unknown := _parse(arch, options)[1]:
                 raise ValueError(f"{unknown[0]}: no such option of --arch {arch}")
-        costs = {arch: cost(arch, options, args.src_len, args.tgt_len) for arch in args.arch}
+        costs = {arch: cost(arch, options, args.src_len, args.tgt_len) for arch in archs}
     except ValueError as error:
         print(f"error: {error}", file=sys.stderr)
         return 1

@@ -1,0 +1,97 @@
+"""A variant is one file and one registration: the one that the README shows, in its own folder."""
+
+import importlib
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import contract
+import model_cost
+import pytest
+import references
+from fairseq_commands import corpus, generation, run, training
+
+from ea_fairseq.compat.safe_loading import read_checkpoint
+from ea_fairseq.variants import VARIANTS
+
+README = (Path(__file__).resolve().parents[1] / "README.md").read_text(encoding="utf-8")
+ORACLE = """
+def before(logits, carry, visible, params, place, options, projected):
+    z = logits.copy()
+    for head in range(len(z)):
+        z[head] *= params["scale"][head, 0, 0]
+    return z * visible, visible
+"""
+
+
+@pytest.fixture(scope="module")
+def user_dir(tmp_path_factory):
+    """The README's file in a folder of its own, and its oracle where tests find it by name."""
+    (code,) = re.findall(r"^```python\n(\"\"\"Logits times.*?)^```", README, re.M | re.S)
+    folder = tmp_path_factory.mktemp("own") / "scaled"
+    folder.mkdir()
+    (folder / "__init__.py").write_text(code)
+    oracles = tmp_path_factory.mktemp("oracles")
+    (oracles / "scaled.py").write_text(ORACLE)
+    references.__path__.append(str(oracles))
+    yield folder
+    references.__path__.remove(str(oracles))
+
+
+def test_trains_saves_resumes_and_decodes(user_dir, tmp_path):
+    arguments = training(corpus(), tmp_path, "--arch", "scaled_transformer_lite")
+    arguments[arguments.index("--user-dir") + 1] = user_dir
+    for epochs in ("1", "2"):
+        more = ["--ea-start", "0.7", "--max-epoch", epochs, "--encoder-layers", "2"]
+        done = run("train", *arguments, *more)
+        assert done.status == 0, done.errors()
+    assert re.search(r"checkpoint_last.pt \(epoch 2", done.output() + done.errors())
+    state = read_checkpoint(str(tmp_path / "checkpoint_last.pt"))
+    kept = {k: v for k, v in vars(state["cfg"]["model"]).items() if k.startswith("ea_")}
+    assert kept == {"ea_variant": "scaled", "ea_start": 0.7}
+    scale = state["model"]["decoder.layers.0.self_attn.transform.scale"]
+    assert scale.ne(0.7).any()  # it learned
+
+    arguments = generation(corpus(), tmp_path / "checkpoint_last.pt", "--beam", "5")
+    arguments[arguments.index("--user-dir") + 1] = user_dir
+    # In a process of its own, where nothing but --user-dir names the plugin.
+    code = "import sys; from fairseq_cli.generate import cli_main; sys.exit(cli_main())"
+    done = subprocess.run(
+        [sys.executable, "-c", code, *map(str, arguments)], capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+    assert len(re.findall(r"^H-", done.stdout, re.M)) == 11
+
+
+def test_its_options_are_its_own(user_dir, tmp_path):
+    arguments = training(corpus(), tmp_path, "--arch", "scaled_transformer_lite")
+    arguments[arguments.index("--user-dir") + 1] = user_dir
+    for options, words in (
+        (["--ea-alpha", "0.3"], "--ea-alpha 0.3 is an option of .*evolving.*, not of"),
+        (["--ea-start", "7"], r"--ea-start.*\[0, 1\], not '7'"),
+        (["--ea-variant", "residual"], "--arch scaled_transformer_lite is --ea-variant scaled"),
+    ):
+        done = run("train", *arguments, *options)
+        assert done.status != 0 and re.search(words, done.errors().splitlines()[-1])
+
+
+# Last: it registers the variant in this process, of which the others' commands are forks.
+def test_help_cost_table_and_contract_know_it(user_dir, capsys):
+    sys.path.insert(0, str(user_dir.parent))
+    try:
+        importlib.import_module("scaled")
+        known = [case for case in contract.cases() if case[0] == "scaled"]
+        assert len(known) == 6  # two sets of options in three attentions
+        for case in known:
+            contract.check(*case)
+        assert model_cost.main(["--arch", "scaled_transformer_lite", "transformer_lite"]) == 0
+        rows = capsys.readouterr().out.splitlines()[1:]
+        counted = {row.split()[0]: int(row.split()[1].replace(",", "")) for row in rows}
+        heads, attentions = 4, 18
+        assert (
+            counted["scaled_transformer_lite"] - counted["transformer_lite"] == heads * attentions
+        )
+    finally:
+        sys.path.remove(str(user_dir.parent))
+        del VARIANTS["scaled"]
