@@ -473,7 +473,16 @@ def test_an_ea_checkpoint_never_gets_fresh_convolutions(caplog):
         ({"ea_convolution": "encoder,middle"}, "--ea-convolution .*encoder-decoder.*middle"),
         ({"ea_skip": ""}, "--ea-skip .*''"),
         ({"ea_skip": "encoder,encoder"}, "--ea-skip"),
-        ({"ea_variant": "other"}, "--ea-variant must be one of evolving, plain, .*'other'"),
+        ({"ea_variant": "other"}, "--ea-variant must be one of .*evolving, .*'other'"),
+        (
+            {"ea_variant": "predictive", "ea_prediction_layers": 4},
+            "--ea-prediction-layers .* 3, not 4",
+        ),
+        (
+            {"ea_variant": "bird_eye", "ea_diagonal": "gone"},
+            "--ea-diagonal must be .*gone",
+        ),
+        ({"ea_variant": "encoder=bird_eye"}, "bird_eye cannot serve encoder .* only decoder"),
         ({"cross_self_attention": True}, "--cross-self-attention cannot be combined"),
         ({"base_layers": 1}, "--base-layers cannot be combined"),
         ({"quant_noise_scalar": 0.5}, "--quant-noise-scalar cannot be combined"),
