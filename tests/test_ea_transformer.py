@@ -489,6 +489,14 @@ def test_an_ea_checkpoint_never_gets_fresh_convolutions(caplog):
         ({"encoder_xformers_att_config": "{}"}, "--encoder-xformers-att-config cannot"),
         ({"encoder_attention_heads": 3}, "--encoder-attention-heads must divide .* 16, not 3"),
         ({"decoder_attention_heads": 5}, "--decoder-attention-heads must divide"),
+        (
+            {"ea_variant": "multi_token", "ea_head_group": 3},
+            "--ea-head-group must divide the 4 heads of encoder attention, not 3",
+        ),
+        (
+            {"ea_variant": "talking_heads", "ea_head_mixing": "later"},
+            "--ea-head-mixing must be 'none' or .* of before,after, not 'later'",
+        ),
     ],
 )
 def test_bad_options_are_refused_by_name_value_and_choices(options, named):

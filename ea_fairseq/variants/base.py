@@ -267,13 +267,17 @@ def mix_heads(maps: Tensor, weight: Tensor) -> Tensor:
 
     Args:
         maps: (batch, heads, tgt_len, src_len)
-        weight: (new heads, heads)
+        weight: (new heads, heads); or (groups, new heads of each, heads of each), where
+            neighbouring heads are mixed among themselves
 
     Returns:
         (batch, new heads, tgt_len, src_len)
     """
     with torch.autocast(maps.device.type, enabled=False):
-        return torch.einsum("oh,bhts->bots", weight.to(maps.dtype), maps)
+        if weight.dim() == 2:
+            return torch.einsum("oh,bhts->bots", weight.to(maps.dtype), maps)
+        grouped = maps.unflatten(1, (weight.size(0), -1))
+        return torch.einsum("goh,bghts->bgots", weight.to(maps.dtype), grouped).flatten(1, 2)
 
 
 def masked_softmax(logits: Tensor, visible: Tensor | None) -> Tensor:
