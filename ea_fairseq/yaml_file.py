@@ -7,6 +7,8 @@ from typing import Any
 
 import yaml
 
+LIMIT = 1_000_000  # characters of a file, what it repeats by references (*name) counted each time
+
 
 def read(path: Path) -> Any:
     """The content of a YAML file.
@@ -16,6 +18,8 @@ def read(path: Path) -> Any:
             `parse` refuses.
     """
     try:
+        if path.exists() and not (path.is_file() or path.is_dir()):  # reading could wait for ever
+            raise ValueError(f"{path}: is no file but a pipe, a socket or a device")
         text = path.read_bytes()
     except OSError as error:
         raise ValueError(f"{path}: {error.strerror or error}") from None
@@ -33,7 +37,7 @@ def parse(text: str | bytes, name: str) -> Any:
         ValueError: in one line that begins with the name.
     """
     try:
-        content = yaml.safe_load(text)
+        content = _construct(text)
         _check(content)
     except ValueError as error:
         raise ValueError(f"{name}: {_one_line(error)}") from error
@@ -42,6 +46,36 @@ def parse(text: str | bytes, name: str) -> Any:
     except Exception as error:  # KeyError for `!!bool x`, AttributeError for `!!timestamp x`, ...
         raise ValueError(f"{name}: not valid YAML: {_one_line(error)}") from error
     return content
+
+
+def _construct(text: str | bytes) -> Any:
+    """What ``yaml.safe_load`` gives, of a text that is not too large with its references."""
+    loader = yaml.SafeLoader(text)
+    try:
+        node = loader.get_single_node()
+        if node is None:
+            return None
+        if _size(node, {}) > LIMIT:
+            raise ValueError(f"too large: more than {LIMIT:,} characters with what it repeats")
+        return loader.construct_document(node)
+    finally:
+        loader.dispose()
+
+
+def _size(node: yaml.Node, sizes: dict[yaml.Node, int]) -> int:
+    """Characters and values of a node, what it refers to counted each time, looked at once."""
+    if node not in sizes:
+        sizes[node] = 1
+        match node:
+            case yaml.MappingNode():
+                parts = [part for pair in node.value for part in pair]
+            case yaml.SequenceNode():
+                parts = node.value
+            case _:
+                parts = []
+                sizes[node] += len(node.value)
+        sizes[node] += sum(_size(part, sizes) for part in parts)
+    return sizes[node]
 
 
 def _check(content: Any) -> None:

@@ -123,6 +123,8 @@ def _read(path: Path, seen: tuple[Path, ...]) -> dict:
     path = path.resolve()
     if path in seen:
         raise ValueError(f"{path}: its base leads back to it")
+    if len(seen) > 100:
+        raise ValueError(f"{seen[0]}: has more than 100 bases")
     data = yaml_file.read(path)
     if not isinstance(data, dict):
         raise ValueError(f"{path}: expected 'key: value' lines")

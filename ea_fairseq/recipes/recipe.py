@@ -35,6 +35,10 @@ OPTIONS_OF_THE_RUNNER = {
 }
 
 
+#: A recipe, its bases and theirs.
+MOST_FILES = 100
+
+
 @dataclass
 class Recipe:
     """A recipe with all its bases merged in.
@@ -73,7 +77,7 @@ def load_recipe(path: str | Path, overrides: list[str] | None = None) -> Recipe:
         ValueError: unknown sections or keys, bases that lead in a circle, unreadable YAML.
     """
     path = Path(path)
-    merged = _load_merged(path, ())
+    merged = _load_merged(path, (), [])
     for override in overrides or []:
         _merge(merged, _parse_override(override), f"--set {override}")
     if "corpus" not in merged["values"]:
@@ -85,15 +89,21 @@ def load_recipe(path: str | Path, overrides: list[str] | None = None) -> Recipe:
     return recipe
 
 
-def _load_merged(path: Path, parents: tuple[Path, ...]) -> dict[str, dict]:
-    """Values of ``path`` over those of its bases, with the file that each option came from."""
+def _load_merged(path: Path, parents: tuple[Path, ...], read: list[Path]) -> dict[str, dict]:
+    """Values of ``path`` over those of its bases, with the file that each option came from.
+
+    ``read`` grows by every file, of which a few that name each other often could give millions.
+    """
     if path.resolve() in parents:
         raise ValueError(f"{path}: is its own base, by way of {parents[-1]}")
+    read.append(path)
+    if len(read) > MOST_FILES:
+        raise ValueError(f"{read[0]}: has more than {MOST_FILES} bases, with theirs")
     content = _read_yaml(path)
     bases = content.pop("base", [])
     merged: dict[str, dict] = {"values": {}, "origin": {}}
     for base in [bases] if isinstance(bases, str) else bases:
-        from_base = _load_merged(path.parent / base, (*parents, path.resolve()))
+        from_base = _load_merged(path.parent / base, (*parents, path.resolve()), read)
         for name, value in from_base["values"].items():
             _merge(merged, {name: value}, from_base["origin"])
     _merge(merged, content, str(path))
