@@ -140,6 +140,18 @@ def locked(folder: Path) -> Iterator[int]:
         yield file.fileno()
 
 
+def is_locked(folder: Path) -> bool:
+    """Whether a run holds the lock of a folder now."""
+    try:
+        with open(folder / ".lock") as file:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except FileNotFoundError:
+        return False
+    except BlockingIOError:
+        return True
+    return False
+
+
 class LineWriter:
     """A UTF-8 text file written line by line; its errors (a full disk, say) name the file."""
 

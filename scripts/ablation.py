@@ -21,9 +21,9 @@ import run_recipe
 from ea_fairseq.files import read_json, write_json, write_lines
 from ea_fairseq.recipes.arguments import add_arguments
 from ea_fairseq.recipes.comparison import Runs, compare, read_runs
+from ea_fairseq.recipes.differences import differences, listed
 from ea_fairseq.recipes.recipe import load_recipe
 from ea_fairseq.recipes.runs import run_name
-from ea_fairseq.recipes.steps import differences, listed
 from ea_fairseq.recipes.tables import mean_and_deviation, table
 
 #: Recipe -> its row's name, in the order of table 6 of arXiv:2102.12895.

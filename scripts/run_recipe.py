@@ -10,14 +10,13 @@ on from its last checkpoint: after any interruption, give the same command again
 from __future__ import annotations
 
 import argparse
-import hashlib
-import json
 import os
 import re
 import shutil
 import signal
 import subprocess
 import sys
+from dataclasses import replace
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -25,14 +24,18 @@ from typing import Any
 from model_cost import cost
 
 from ea_fairseq.corpus import config as corpus_config
+from ea_fairseq.corpus.pipeline import local_inputs
 from ea_fairseq.files import locked, read_json, read_lines, scratch_folder, write_json
 from ea_fairseq.recipes import commands, places
 from ea_fairseq.recipes.arguments import add_arguments
+from ea_fairseq.recipes.data_folders import check_data, folder_for, identity
+from ea_fairseq.recipes.differences import differences, listed
+from ea_fairseq.recipes.kept_text import keep_text, trained_on
 from ea_fairseq.recipes.options import check_options, check_subwords, load_plugin, model_options
 from ea_fairseq.recipes.recipe import SECTIONS, Recipe, load_recipe, recipe_path
 from ea_fairseq.recipes.resuming import WHEN_TO_STOP, check_when_to_stop, repair_last_checkpoint
 from ea_fairseq.recipes.runs import Run, find_run
-from ea_fairseq.recipes.steps import Step, execute, listed
+from ea_fairseq.recipes.steps import Step, execute
 from ea_fairseq.recipes.tables import mean_and_deviation, table
 
 STEPS = ("prepare", *SECTIONS)
@@ -120,7 +123,7 @@ def make_parser() -> argparse.ArgumentParser:
 def run_recipe(recipe: Recipe, corpus: corpus_config.Corpus, args: argparse.Namespace) -> None:
     """All steps of a recipe for all seeds, then a table of the scores."""
     threads = {"OMP_NUM_THREADS": str(args.threads)} if args.threads else {}
-    all_runs = [find_run(recipe, corpus, args.work_dir, args.name, seed) for seed in args.seeds]
+    all_runs = find_runs(recipe, corpus, args)
     data = all_runs[0].data
     prepare = commands.prepare_command(recipe, data, args.raw, args.workers)
     if args.dry_run:
@@ -128,15 +131,34 @@ def run_recipe(recipe: Recipe, corpus: corpus_config.Corpus, args: argparse.Name
         return
     if "prepare" in args.steps:
         # prepare.py locks the folder itself, and knows what of it is done.
-        execute(prepare, data.with_name(f"{recipe.corpus_name}.log"), threads)
+        execute(prepare, data.with_name(f"{data.name}.log"), threads)
     finished = True
     for run in all_runs:
         with locked(run.folder) as lock:
-            finished &= RecipeRun(recipe, run, threads, lock).do(args.steps, args.fresh)
+            finished &= RecipeRun(recipe, corpus, run, threads, lock).do(args.steps, args.fresh)
     if finished:
         print_results(all_runs)
     if args.examples:
         print_examples(all_runs[0], args.examples)
+
+
+def find_runs(recipe: Recipe, corpus: corpus_config.Corpus, args: argparse.Namespace) -> list[Run]:
+    """The runs of all seeds, with the folder of the data that they are trained on, or will be.
+
+    Raises:
+        ValueError: a run was trained on other data than the corpus is now.
+    """
+    runs = [find_run(recipe, corpus, args.work_dir, args.name, seed) for seed in args.seeds]
+    inputs = None
+    if "prepare" in args.steps and not args.dry_run:
+        inputs = local_inputs(corpus, recipe.corpus.resolve().parent, args.raw)
+    work_dir = args.work_dir.absolute()
+    anew = [run.folder for run in runs] if args.fresh else []
+    for run in runs:
+        if run.folder not in anew:
+            check_data(work_dir, recipe.corpus_name, run.folder, corpus, inputs)
+    data = folder_for(work_dir, recipe.corpus_name, corpus, inputs, anew)
+    return [run if trained_on(run.folder) else replace(run, data=data) for run in runs]
 
 
 def print_commands(
@@ -163,13 +185,26 @@ def print_commands(
 class RecipeRun:
     """The steps of one recipe with one seed, from binarized data to results.json."""
 
-    def __init__(self, recipe: Recipe, run: Run, threads: dict[str, str], lock: int) -> None:
+    def __init__(
+        self,
+        recipe: Recipe,
+        corpus: corpus_config.Corpus,
+        run: Run,
+        threads: dict[str, str],
+        lock: int,
+    ) -> None:
         self.recipe = recipe
+        self.corpus = corpus
         self.run = run
         self.threads = threads
         self.lock = lock
         train = {k: v for k, v in recipe.options("train").items() if k not in _WITHOUT_EFFECT}
-        settings: dict[str, Any] = {"seed": run.seed, "data": data_identity(run), "train": train}
+        self.prepared = read_json(run.data / "prepared.json")
+        settings: dict[str, Any] = {
+            "seed": run.seed,
+            "data": identity(self.prepared),
+            "train": train,
+        }
         self.steps = {}
         for name in SECTIONS:
             if name != "train":
@@ -209,11 +244,14 @@ class RecipeRun:
 
     def _do_step(self, step: Step, work: Any) -> None:
         if step.is_done():
+            if step.name == "train":
+                self._keep_text()
             print(f"{step.name}: done before ({step.seconds():.0f} s)", flush=True)
             return
         goes_on = step.name == "train"
         if goes_on:
             self._check_training_goes_on(step)
+            self._keep_text()
         if changes := step.changes():
             again = "goes on" if goes_on else "again"
             print(f"{step.name}: {again}, settings changed: {listed(changes)}", flush=True)
@@ -226,6 +264,10 @@ class RecipeRun:
         """Refuse settings with which a training that has begun cannot end, and mend its files."""
         changes = step.changes()
         if changes.keys() - {f"train.{option}" for option in WHEN_TO_STOP}:
+            kept = trained_on(self.run.folder)
+            if "data" in changes and kept is not None:
+                del changes["data"]
+                changes |= differences({"data": kept}, {"data": self.prepared})
             # Hours of work: not ours to throw away.
             raise ValueError(
                 f"{self.run.folder}: was trained with other settings ({listed(changes)}); "
@@ -235,6 +277,11 @@ class RecipeRun:
         if changes:
             old = read_json(step.started)["settings"]["train"]
             check_when_to_stop(self.run.checkpoints, old, step.settings["train"])
+
+    def _keep_text(self) -> None:
+        """Keep what belongs to the model, for a run of an earlier version too."""
+        if not self.run.kept_text.exists():
+            keep_text(self.run, self.corpus)
 
     def _clear(self) -> None:
         """Remove everything but the lock that is held."""
@@ -282,12 +329,6 @@ class RecipeRun:
             "seconds": {name: step.seconds() for name, step in self.steps.items()},
             "scores": {name: read_json(run.scores(name)) for name in run.test_sets},
         }
-
-
-def data_identity(run: Run) -> str:
-    """A hash that changes when the prepared data does."""
-    prepared = json.dumps(read_json(run.data / "prepared.json"), sort_keys=True)
-    return hashlib.sha256(prepared.encode()).hexdigest()[:16]
 
 
 def versions() -> dict[str, str | None]:

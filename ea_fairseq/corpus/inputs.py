@@ -52,10 +52,20 @@ def locate(corpus: Corpus, folder: Path, raw: Path | None, downloads: Path) -> S
     }
 
 
-def checksums(sources: Sources) -> dict[str, str]:
-    """The SHA-256 of every input file, by name."""
+def files_of(sources: Sources) -> dict[str, Path]:
+    """Every input file, by name."""
     files = {source.name: source.file for pairs in sources.values() for p in pairs for source in p}
-    return {name: sha256(files[name]) for name in sorted(files)}
+    return {name: files[name] for name in sorted(files)}
+
+
+def checksums(files: dict[str, Path]) -> dict[str, str]:
+    """The SHA-256 of every input file, by name."""
+    return {name: sha256(file) for name, file in files.items()}
+
+
+def sizes(files: dict[str, Path]) -> dict[str, int]:
+    """The bytes of every input file, by name."""
+    return {name: file.stat().st_size for name, file in files.items()}
 
 
 def unpack(sources: Sources, folder: Path) -> Sources:

@@ -77,10 +77,12 @@ def prepare(
         if same and raw is None and corpus.downloads:
             return _report("already prepared", output, done)
         sources = inputs.locate(corpus, folder, raw, downloads)
+        files = inputs.files_of(sources)
         state = {
             "settings": settings,
             "test_sets": test_sets,
-            "inputs": inputs.checksums(sources),
+            "inputs": inputs.checksums(files),
+            "input_bytes": inputs.sizes(files),
             "steps": {},
         }
         if same and done["inputs"] == state["inputs"]:
@@ -97,6 +99,16 @@ def prepare(
         return _report("prepared", output, done)
 
 
+def local_inputs(corpus: Corpus, folder: Path, raw: Path | None) -> dict[str, Path] | None:
+    """The original files by name; None where they are downloads, which the settings tell apart.
+
+    Args: as for `prepare`.
+    """
+    if raw is None and corpus.downloads:
+        return None
+    return inputs.files_of(inputs.locate(corpus, folder, raw, downloads=folder))
+
+
 def data_settings(corpus: Corpus) -> dict:
     """All that decides about the data made of given inputs, as prepared.json keeps it."""
     return {"format": FORMAT, **corpus.settings()}
@@ -108,6 +120,7 @@ def _summary(corpus: Corpus, state: dict) -> dict:
     return {
         "settings": state["settings"],
         "inputs": state["inputs"],
+        "input_bytes": state["input_bytes"],
         "source_lang": corpus.source_lang,
         "target_lang": corpus.target_lang,
         "test_sets": state["test_sets"],

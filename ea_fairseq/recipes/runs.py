@@ -1,7 +1,8 @@
 """Where data and runs lie on disk, and reading what a run left there.
 
-<work-dir>/data/<corpus>/                        made by prepare.py
+<work-dir>/data/<corpus>/                        made by prepare.py (see data_folders.py)
 <work-dir>/runs/<corpus>/<recipe>/seed<k>/
+    text/                                        codes, dictionaries, text settings: kept_text.py
     checkpoints/  averaged.pt                    training, averaging
     generate/<test set>.txt                      fairseq-generate's output
     generate/<test set>.<language>               the translations, detokenized
@@ -16,6 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ..corpus.config import Corpus
+from .data_folders import data_of_run, folder_for
 from .recipe import Recipe
 
 
@@ -33,6 +35,11 @@ class Run:
     def checkpoints(self) -> Path:
         """fairseq-train's --save-dir."""
         return self.folder / "checkpoints"
+
+    @property
+    def kept_text(self) -> Path:
+        """The run's own codes, dictionaries and text settings, from its training on."""
+        return self.folder / "text"
 
     def model(self, recipe: Recipe) -> Path:
         """The checkpoint that translates: the average, or the best where nothing is averaged."""
@@ -70,6 +77,8 @@ class Run:
 def find_run(recipe: Recipe, corpus: Corpus, work_dir: Path, name: str | None, seed: int) -> Run:
     """The run of a recipe on its corpus, whether or not it has begun.
 
+    Its data is what it was trained on, and before that what there is of the corpus as it is now.
+
     Args:
         recipe: the recipe
         corpus: the corpus that it names
@@ -79,7 +88,10 @@ def find_run(recipe: Recipe, corpus: Corpus, work_dir: Path, name: str | None, s
     """
     work_dir = work_dir.absolute()
     folder = work_dir / "runs" / recipe.corpus_name / run_name(recipe, name) / f"seed{seed}"
-    data = work_dir / "data" / recipe.corpus_name
+    found = data_of_run(work_dir, recipe.corpus_name, folder)
+    data = found[0] if found else None
+    if data is None:
+        data = folder_for(work_dir, recipe.corpus_name, corpus, None, [])
     return Run(data, folder, seed, corpus.languages, corpus.test_sets)
 
 

@@ -16,6 +16,7 @@ from typing import Any, BinaryIO
 
 from ..files import read_json, write_json
 from .commands import printable
+from .differences import differences
 
 if sys.platform == "linux":
     _libc = ctypes.CDLL(None)
@@ -84,22 +85,6 @@ class Step:
     def seconds(self) -> float | None:
         """Time that the step took, all attempts together."""
         return read_json(self.stamp)["seconds"] if self.stamp.exists() else None
-
-
-def differences(old: Any, new: Any, name: str = "") -> dict[str, str]:
-    """Differences of two nested dictionaries: ``{"train.dropout": "0.2 -> 0.3"}``."""
-    if isinstance(old, dict) and isinstance(new, dict):
-        found = {}
-        for key in sorted(old.keys() | new.keys()):
-            deeper = f"{name}.{key}" if name else key
-            found |= differences(old.get(key, "not set"), new.get(key, "not set"), deeper)
-        return found
-    return {} if old == new else {name: f"{old} -> {new}"}
-
-
-def listed(changes: dict[str, str]) -> str:
-    """Differences in one line."""
-    return "; ".join(f"{name}: {change}" for name, change in changes.items())
 
 
 def execute(

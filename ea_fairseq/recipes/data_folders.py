@@ -1,0 +1,117 @@
+"""Which folder holds the data of a run: data that a trained run needs is never written over.
+
+The first data of a corpus lies in ``<work-dir>/data/<corpus>``. Once a run was trained on it, data
+made with other settings, or of other files, lies beside it: ``<corpus>-2``, ``<corpus>-3`` ...
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Iterator
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+from ..corpus.binarize import subsets
+from ..corpus.config import Corpus
+from ..corpus.pipeline import data_settings
+from ..files import is_locked, read_json_or_none
+from .differences import listed
+from .kept_text import Inputs, changes, trained_on
+
+
+def identity(prepared: dict[str, Any]) -> str:
+    """A hash of the content of prepared.json, which changes when the prepared data does."""
+    return hashlib.sha256(json.dumps(prepared, sort_keys=True).encode()).hexdigest()[:16]
+
+
+def data_of_run(
+    work_dir: Path, corpus_name: str, run: Path
+) -> tuple[Path | None, dict[str, Any]] | None:
+    """The data that a run was trained on; None for a run that has not begun.
+
+    Returns:
+        its folder (None where it is gone), and the content of its prepared.json
+    """
+    kept = trained_on(run)
+    started = read_json_or_none(run / "steps" / "train.started.json")
+    if kept is None and started is None:
+        return None
+    for folder in _present(work_dir, corpus_name):
+        prepared = read_json_or_none(folder / "prepared.json")
+        if prepared is None:
+            continue
+        # A run of an earlier version kept nothing but the hash.
+        if prepared == kept or (kept is None and identity(prepared) == started["settings"]["data"]):
+            return folder, prepared
+    return None if kept is None else (None, kept)
+
+
+def check_data(
+    work_dir: Path, corpus_name: str, run: Path, corpus: Corpus, inputs: Inputs | None
+) -> None:
+    """Check that a run, if it has begun, was trained on what its corpus is now.
+
+    Args: as for `folder_for`; ``run`` is the run's folder.
+
+    Raises:
+        ValueError: naming the settings and files that differ.
+    """
+    found = data_of_run(work_dir, corpus_name, run)
+    if found is None:
+        return
+    changed = changes(found[1], data_settings(corpus), subsets(corpus), inputs)
+    if changed:
+        raise ValueError(
+            f"{run}: was trained on other data ({listed(changed)}); choose --name OTHER to keep it"
+            " and train beside it, or --fresh to throw it away"
+        )
+
+
+def folder_for(
+    work_dir: Path,
+    corpus_name: str,
+    corpus: Corpus,
+    inputs: Inputs | None,
+    anew: list[Path],
+) -> Path:
+    """The folder that holds the data of a corpus, or else one to prepare it in.
+
+    Args:
+        work_dir: the folder of data/ and runs/
+        corpus_name: the name of the corpus' folder
+        corpus: its settings
+        inputs: the corpus' original files; None where they are downloads, or nobody looked
+        anew: runs that are thrown away, and so need no data
+    """
+    settings, test_sets = data_settings(corpus), subsets(corpus)
+    present = list(_present(work_dir, corpus_name))
+    for folder in present:
+        for name in ("prepared.json", "state.json"):
+            found = read_json_or_none(folder / name)
+            if found is not None and not changes(found, settings, test_sets, inputs):
+                return folder
+    needed = _needed(work_dir, corpus_name, anew)
+    for folder in present:
+        if folder not in needed and not is_locked(folder):
+            return folder
+    beside = (present[0].with_name(f"{corpus_name}-{number}") for number in count(2))
+    return next(folder for folder in beside if folder not in present)
+
+
+def _present(work_dir: Path, corpus_name: str) -> Iterator[Path]:
+    """The corpus' first folder, there or not, and those beside it, by number."""
+    root = work_dir / "data"
+    yield root / corpus_name
+    numbered = re.compile(re.escape(corpus_name) + r"-(\d+)")
+    found = [(m, path) for path in root.glob("*") if (m := numbered.fullmatch(path.name))]
+    yield from (path for _, path in sorted(found, key=lambda item: int(item[0][1])))
+
+
+def _needed(work_dir: Path, corpus_name: str, anew: list[Path]) -> set[Path]:
+    """The folders of data that runs were trained on."""
+    runs = (work_dir / "runs" / corpus_name).glob("*/seed*")
+    found = [data_of_run(work_dir, corpus_name, run) for run in runs if run not in anew]
+    return {folder for folder, _ in filter(None, found) if folder is not None}

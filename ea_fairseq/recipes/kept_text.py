@@ -1,0 +1,89 @@
+"""A run's own copy of what its model needs to read and write text, safe from later preparations.
+
+    <run>/text/corpus.json       languages, tokenization, subwords; the data it was trained on
+    <run>/text/codes             BPE merges, or the sentencepiece model
+    <run>/text/dict.<lang>.txt   fairseq's dictionaries
+
+The key ``prepared`` of corpus.json is prepared.json of that data as it was (see pipeline.py).
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ..corpus.config import Corpus
+from ..files import new_folder, read_json, read_json_or_none, sha256, write_json
+from .differences import differences
+
+if TYPE_CHECKING:
+    from .runs import Run
+
+NAME = "corpus.json"
+
+#: Original files of a corpus, by name.
+Inputs = dict[str, Path]
+
+
+def keep_text(run: Run, corpus: Corpus) -> None:
+    """Copy codes, dictionaries and text settings of the run's data into the run."""
+    with new_folder(run.kept_text) as folder:
+        shutil.copyfile(run.data / "codes", folder / "codes")
+        for lang in run.languages:
+            name = f"dict.{lang}.txt"
+            shutil.copyfile(run.data / "bin" / name, folder / name)
+        content = {
+            "source_lang": corpus.source_lang,
+            "target_lang": corpus.target_lang,
+            "tokenize": asdict(corpus.tokenize),
+            "subword": corpus.subword,
+            "post_process": corpus.post_process,
+            "data": os.path.relpath(run.data, run.folder),
+            "prepared": read_json(run.data / "prepared.json"),
+        }
+        write_json(folder / NAME, content)
+
+
+def trained_on(folder: Path) -> dict[str, Any] | None:
+    """prepared.json of the data that a run was trained on; None where the run kept none."""
+    kept = read_json_or_none(folder / "text" / NAME)
+    return None if kept is None else kept["prepared"]
+
+
+def changes(
+    prepared: dict[str, Any],
+    settings: dict[str, Any],
+    test_sets: dict[str, str],
+    inputs: Inputs | None,
+) -> dict[str, str]:
+    """How data that is asked for differs from prepared data, by the names of the settings.
+
+    Args:
+        prepared: the content of prepared.json
+        settings: the settings asked for, as pipeline.data_settings gives them
+        test_sets: the test sets asked for, as prepared.json has them
+        inputs: the original files; None where they are downloads, or nobody looked
+    """
+    found = {
+        f"corpus.yml: {name.replace('.', ': ')}": change
+        for name, change in differences(prepared["settings"], settings).items()
+    }
+    if not found and prepared["test_sets"] != test_sets:
+        old, new = (", ".join(sets.values()) for sets in (prepared["test_sets"], test_sets))
+        found["corpus.yml: order of the test sets"] = f"{old} -> {new}"
+    if inputs is None:
+        return found
+    sizes = prepared.get("input_bytes", {})
+    for name in sorted(prepared["inputs"].keys() | inputs.keys()):
+        before = prepared["inputs"].get(name)
+        if name not in inputs or before is None:
+            found[name] = "there -> not there" if before else "not there -> there"
+        elif sha256(inputs[name]) != before:
+            size = inputs[name].stat().st_size
+            old = f"{sizes[name]:,} bytes" if name in sizes else "other content"
+            other = " of other content" if sizes.get(name) == size else ""
+            found[name] = f"{old} -> {size:,} bytes{other}"
+    return found

@@ -1,0 +1,193 @@
+"""A trained model keeps its text settings: no later preparation of its corpus touches them."""
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+import run_recipe
+from tiny_translation import arguments, command, make_corpus, run
+
+from ea_fairseq.corpus.config import load
+from ea_fairseq.files import locked
+from ea_fairseq.recipes.data_folders import data_of_run, folder_for
+from ea_fairseq.recipes.kept_text import changes
+from ea_fairseq.recipes.recipe import load_recipe
+from ea_fairseq.recipes.runs import find_run
+
+QUICK = ("--set", "max-epoch=1", "--set", "average=null")
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    """A recipe trained for one epoch."""
+    recipe = make_corpus(tmp_path_factory.mktemp("kept")) / "transformer_lite.yml"
+    assert run(command(*arguments(recipe, *QUICK, "--steps", "prepare", "train"))).returncode == 0
+    return recipe
+
+
+@pytest.fixture
+def recipe(trained, tmp_path):
+    """A copy of it that a test may spoil."""
+    shutil.copytree(trained.parents[1], tmp_path, dirs_exist_ok=True)
+    return tmp_path / trained.relative_to(trained.parents[1])
+
+
+@pytest.fixture
+def main(capfd):
+    def call(recipe: Path, *options: str) -> tuple[int, str]:
+        capfd.readouterr()
+        code = run_recipe.main(arguments(recipe, *QUICK, *options))
+        captured = capfd.readouterr()
+        return code, captured.out + captured.err
+
+    return call
+
+
+def run_folder(recipe, name="transformer_lite"):
+    return recipe.parents[1] / "work" / "runs" / "tiny.de-en" / name / "seed1"
+
+
+def contents(folder):
+    return {path: path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()}
+
+
+def change_setting(recipe):
+    corpus = recipe.parent / "corpus.yml"
+    corpus.write_text(corpus.read_text().replace("subword_size: 40", "subword_size: 35"))
+
+
+def change_raw_text(recipe):
+    for lang, line in (("de", "Ein Hund mag das Auto.\n"), ("en", "A dog likes the car.\n")):
+        with open(recipe.parent / "raw" / f"train.{lang}", "a") as file:
+            file.write(line)
+
+
+def test_a_run_holds_codes_dictionaries_and_settings_of_its_own(recipe):
+    text, data = run_folder(recipe) / "text", recipe.parents[1] / "work" / "data" / "tiny.de-en"
+    assert sorted(p.name for p in text.iterdir()) == ["codes", "corpus.json", *DICTIONARIES]
+    assert (text / "codes").read_bytes() == (data / "codes").read_bytes()
+    for name in DICTIONARIES:
+        assert (text / name).read_bytes() == (data / "bin" / name).read_bytes()
+    kept = json.loads((text / "corpus.json").read_text())
+    assert (kept["source_lang"], kept["target_lang"], kept["subword"]) == ("de", "en", "bpe")
+    assert kept["tokenize"]["lowercase"] is True
+    assert kept["prepared"] == json.loads((data / "prepared.json").read_text())
+
+
+DICTIONARIES = ["dict.de.txt", "dict.en.txt"]
+
+
+@pytest.mark.parametrize(
+    "change, words",
+    [
+        (change_setting, ["corpus.yml: subword_size: 40 -> 35"]),
+        (change_raw_text, ["train.de: ", " bytes -> ", "train.en: "]),
+    ],
+)
+def test_other_data_is_refused_before_anything_is_written(recipe, main, change, words):
+    change(recipe)
+    before = contents(recipe.parents[1] / "work")
+    code, output = main(recipe)
+    assert code == 1 and len(output.strip().splitlines()) == 1
+    for word in [*words, str(run_folder(recipe)), "--name OTHER", "--fresh"]:
+        assert word in output
+    assert contents(recipe.parents[1] / "work") == before
+
+
+def test_another_name_keeps_both(recipe, main):
+    work = recipe.parents[1] / "work"
+    before = contents(work / "data" / "tiny.de-en") | contents(run_folder(recipe))
+    change_setting(recipe)
+    change_raw_text(recipe)
+    code, output = main(recipe, "--name", "other", "--steps", "prepare")
+    assert code == 0, output
+    after = contents(work / "data" / "tiny.de-en") | contents(run_folder(recipe))
+    assert after == before
+    prepared = json.loads((work / "data" / "tiny.de-en-2" / "prepared.json").read_text())
+    assert prepared["settings"]["subword_size"] == 35 and prepared["pairs"]["train"] == 241
+
+
+def test_each_run_goes_on_with_its_own_data(recipe, main):
+    """Two trained runs beside each other, the second on data that lies in the second folder."""
+    work = recipe.parents[1] / "work"
+    shutil.copytree(work / "data" / "tiny.de-en", work / "data" / "tiny.de-en-2")
+    other = shutil.copytree(run_folder(recipe), run_folder(recipe, "other"))
+    for path in (work / "data" / "tiny.de-en-2" / "prepared.json", other / "text" / "corpus.json"):
+        path.write_text(path.read_text().replace('"subword_size": 40', '"subword_size": 35'))
+    assert folders_of_data(work, recipe, "transformer_lite") == "tiny.de-en"
+    assert folders_of_data(work, recipe, "other") == "tiny.de-en-2"
+    change_setting(recipe)
+    assert folders_of_data(work, recipe, "transformer_lite") == "tiny.de-en"
+    assert folders_of_data(work, recipe, "new") == "tiny.de-en-2"
+    code, output = main(recipe, "--dry-run")
+    assert code == 1 and "subword_size: 40 -> 35" in output
+
+
+def folders_of_data(work, recipe, name):
+    loaded = load_recipe(recipe)
+    return find_run(loaded, load(loaded.corpus), work, name, 1).data.name
+
+
+def test_data_of_runs_that_are_thrown_away_or_gone_leaves_its_place(recipe):
+    work, run = recipe.parents[1] / "work", run_folder(recipe)
+    change_setting(recipe)
+    corpus = load(recipe.parent / "corpus.yml")
+    assert folder_for(work, "tiny.de-en", corpus, None, []).name == "tiny.de-en-2"
+    assert folder_for(work, "tiny.de-en", corpus, None, [run]).name == "tiny.de-en"
+    shutil.rmtree(work / "data" / "tiny.de-en")
+    assert data_of_run(work, "tiny.de-en", run)[0] is None
+    assert folder_for(work, "tiny.de-en", corpus, None, []).name == "tiny.de-en"
+
+
+def test_a_run_of_an_earlier_version_is_refused_too_and_keeps_its_text(recipe, main):
+    shutil.rmtree(run_folder(recipe) / "text")
+    text = (recipe.parent / "corpus.yml").read_text()
+    change_setting(recipe)
+    code, output = main(recipe)
+    assert code == 1 and "corpus.yml: subword_size: 40 -> 35" in output
+    (recipe.parent / "corpus.yml").write_text(text)
+    assert main(recipe, "--steps", "train")[0] == 0
+    assert (run_folder(recipe) / "text" / "corpus.json").exists()
+
+
+def test_what_versions_of_libraries_change_is_named(recipe, main):
+    """Data prepared again by another library is other data, and said to be."""
+    path = recipe.parents[1] / "work" / "data" / "tiny.de-en" / "prepared.json"
+    version = json.loads(path.read_text())["versions"]["sacremoses"]
+    path.write_text(path.read_text().replace(f'"sacremoses": "{version}"', '"sacremoses": "9"'))
+    code, output = main(recipe, "--steps", "train")
+    assert code == 1 and f"data.versions.sacremoses: {version} -> 9" in output
+
+
+def test_files_of_the_same_size_and_files_that_came_or_went_are_named(tmp_path):
+    (tmp_path / "a").write_text("one")
+    (tmp_path / "c").write_text("new")
+    prepared = {
+        "settings": {"clean": {"max": 250}},
+        "test_sets": {"test": "x", "test1": "y"},
+        "inputs": {"a": "0" * 64, "b": "0" * 64},
+        "input_bytes": {"a": 3, "b": 4},
+    }
+    inputs = {"a": tmp_path / "a", "c": tmp_path / "c"}
+    found = changes(prepared, prepared["settings"], prepared["test_sets"], inputs)
+    assert found == {
+        "a": "3 bytes -> 3 bytes of other content",
+        "b": "there -> not there",
+        "c": "not there -> there",
+    }
+    order = {"test": "y", "test1": "x"}
+    assert changes(prepared, prepared["settings"], order, None) == {
+        "corpus.yml: order of the test sets": "x, y -> y, x"
+    }
+    assert changes(prepared, {"clean": {"max": 99}}, prepared["test_sets"], None) == {
+        "corpus.yml: clean: max": "250 -> 99"
+    }
+
+
+def test_data_that_is_being_prepared_is_not_written_over(recipe, tmp_path):
+    work = tmp_path / "elsewhere"
+    corpus = load(recipe.parent / "corpus.yml")
+    with locked(work / "data" / "tiny.de-en"):
+        assert folder_for(work, "tiny.de-en", corpus, None, []).name == "tiny.de-en-2"
+    assert folder_for(work, "tiny.de-en", corpus, None, []).name == "tiny.de-en"
