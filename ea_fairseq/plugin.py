@@ -25,7 +25,7 @@ def _register() -> None:
     except Exception as error:
         raise _broken(error) from None
     from . import compat
-    from .models import ea_transformer  # noqa: F401  (registers the architectures)
+    from .models import ea_transformer, ea_transformer_lm  # noqa: F401  (register architectures)
 
     compat.install()
 

@@ -60,6 +60,11 @@ class Transformer:
         features = self._stack(self._embed("decoder", prev_output_tokens), "decoder", source)
         return features @ self.params["decoder.output_projection.weight"].T
 
+    def language_model_scores(self, tokens):
+        """Of a decoder alone: (length, vocabulary)."""
+        features = self._stack(self._embed("decoder", tokens), "decoder", None)
+        return features @ self.params["decoder.output_projection.weight"].T
+
     def _embed(self, side, tokens):
         table = self.params[f"{side}.embed_tokens.weight"]
         dim = table.shape[1]
@@ -88,7 +93,7 @@ class Transformer:
                     y, y, v, f"{n}.self_attn", side, carries, "self"
                 ),
             )
-            if side == "decoder":
+            if source is not None:
                 seen = np.ones((length, len(source)), dtype=bool)
                 x = self._sublayer(
                     x,

@@ -17,6 +17,7 @@ from fairseq.models.transformer import (
 )
 from fairseq.modules import FairseqDropout
 from fairseq.modules.checkpoint_activations import checkpoint_wrapper
+from fairseq.tasks.language_modeling import LanguageModelingTask
 from torch import Tensor, nn
 
 from ..config import EAOptions, add_args, owned_options, parse_chain
@@ -227,39 +228,17 @@ class EATransformerDecoder(TransformerDecoderBase):
         return visible, _pairs_visible(queries_padding, source_padding)
 
 
-@register_model("ea_transformer")
-class EATransformerModel(TransformerModel):
-    """EA-Transformer of "Evolving Attention with Residual Convolutions" (arXiv 2102.12895).
+class EACheckpoints(nn.Module):
+    """What all our models have: a marker in their checkpoints, and a way in for fairseq's own."""
 
-    fairseq's Transformer, all of whose options apply, with those of its variant (config.py).
-    """
-
-    @classmethod
-    def add_args(cls, parser: ArgumentParser) -> None:
-        super().add_args(parser)
-        add_args(parser)
-
-    @classmethod
-    def build_model(cls, args: Namespace, task: Any) -> "EATransformerModel":
-        """Builds the model from parsed options.
-
-        Raises:
-            UserError: where an option's value, or a combination, cannot work
-        """
-        EAOptions.from_namespace(args)
-        _refuse_unsupported(args)
-        return super().build_model(args, task)
-
-    @classmethod
-    def build_encoder(cls, args: Any, src_dict: Any, embed_tokens: nn.Module) -> nn.Module:
-        return EATransformerEncoder(TransformerConfig.from_namespace(args), src_dict, embed_tokens)
-
-    @classmethod
-    def build_decoder(cls, args: Any, tgt_dict: Any, embed_tokens: nn.Module) -> nn.Module:
-        cfg = TransformerConfig.from_namespace(args)
-        return EATransformerDecoder(
-            cfg, tgt_dict, embed_tokens, no_encoder_attn=cfg.no_cross_attention
-        )
+    def mark(self) -> None:
+        """Marks a model that is complete."""
+        # Tells an EA checkpoint without convolutions from a plain Transformer's.
+        self.register_buffer("ea_version", torch.tensor([1.0]))
+        # --retain-dropout-modules goes by the names of fairseq's classes.
+        for module in self.modules():
+            if isinstance(module, FairseqDropout):
+                module.module_name = _FAIRSEQ_NAMES.get(module.module_name, module.module_name)
 
     def upgrade_state_dict_named(self, state_dict: dict[str, Tensor], name: str) -> None:
         """Also lets a plain fairseq Transformer's checkpoint continue as an EA model.
@@ -283,14 +262,49 @@ class EATransformerModel(TransformerModel):
             len(fresh),
         )
 
+
+@register_model("ea_transformer")
+class EATransformerModel(EACheckpoints, TransformerModel):
+    """EA-Transformer of "Evolving Attention with Residual Convolutions" (arXiv 2102.12895).
+
+    fairseq's Transformer, all of whose options apply, with those of its variant (config.py).
+    """
+
+    @classmethod
+    def add_args(cls, parser: ArgumentParser) -> None:
+        super().add_args(parser)
+        add_args(parser)
+
+    @classmethod
+    def build_model(cls, args: Namespace, task: Any) -> "EATransformerModel":
+        """Builds the model from parsed options.
+
+        Raises:
+            UserError: where an option's value, or a combination, or the task, cannot work
+        """
+        if isinstance(task, LanguageModelingTask):
+            raise UserError(
+                "ea_transformer translates: the task language_modeling wants a language model, "
+                "such as ea_transformer_lm_lite"
+            )
+        EAOptions.from_namespace(args)
+        refuse_unsupported(args)
+        return super().build_model(args, task)
+
+    @classmethod
+    def build_encoder(cls, args: Any, src_dict: Any, embed_tokens: nn.Module) -> nn.Module:
+        return EATransformerEncoder(TransformerConfig.from_namespace(args), src_dict, embed_tokens)
+
+    @classmethod
+    def build_decoder(cls, args: Any, tgt_dict: Any, embed_tokens: nn.Module) -> nn.Module:
+        cfg = TransformerConfig.from_namespace(args)
+        return EATransformerDecoder(
+            cfg, tgt_dict, embed_tokens, no_encoder_attn=cfg.no_cross_attention
+        )
+
     def __init__(self, args: Namespace, encoder: nn.Module, decoder: nn.Module):
         super().__init__(args, encoder, decoder)
-        # Tells an EA checkpoint without convolutions from a plain Transformer's.
-        self.register_buffer("ea_version", torch.tensor([1.0]))
-        # --retain-dropout-modules goes by the names of fairseq's classes.
-        for module in self.modules():
-            if isinstance(module, FairseqDropout):
-                module.module_name = _FAIRSEQ_NAMES.get(module.module_name, module.module_name)
+        self.mark()
 
 
 _FAIRSEQ_NAMES = {
@@ -335,7 +349,7 @@ def _pairs_visible(queries_padding: Tensor | None, keys_padding: Tensor | None) 
     return queries & keys
 
 
-def _refuse_unsupported(args: Namespace) -> None:
+def refuse_unsupported(args: Namespace) -> None:
     """Refuses options of fairseq's Transformer that evolving attention cannot honour."""
     unsupported = {
         "cross_self_attention": "one map over source and target has no convolution of its own",
@@ -359,7 +373,7 @@ def _refuse_unsupported(args: Namespace) -> None:
             )
 
 
-def _set_defaults(args: Namespace, **defaults: Any) -> None:
+def set_defaults(args: Namespace, **defaults: Any) -> None:
     """Sets what the command line left open."""
     for name, value in defaults.items():
         setattr(args, name, getattr(args, name, value))
@@ -375,33 +389,43 @@ def _register_architecture(variant: Variant, architecture: Architecture) -> None
 
     def configure(args: Namespace) -> None:
         size(args)
-        _ea_defaults(args, variant, architecture)
+        general = f"ea_transformer_{architecture.size}"
+        ea_defaults(args, variant, architecture, architecture.name, general)
 
     configure.__name__ = configure.__qualname__ = architecture.name
     configure.__doc__ = f"{variant.name}: {variant.summary}; {architecture.size}."
     register_model_architecture("ea_transformer", architecture.name)(configure)
 
 
-def _ea_defaults(args: Namespace, variant: Variant, architecture: Architecture) -> None:
+def ea_defaults(
+    args: Namespace, variant: Variant, architecture: Architecture, name: str, general: str
+) -> None:
     """The variant and its options, all of them, as a checkpoint keeps them.
+
+    Args:
+        args: what the command line says; filled in
+        variant: whose architecture it is
+        architecture: with options of its own
+        name: of the architecture
+        general: name of the one for any variant
 
     Raises:
         UserError: for an option that the variant does not have, or an architecture of one variant
             with another; evolving attention's stand for their size and take any
     """
-    _set_defaults(args, ea_variant=variant.name)
+    set_defaults(args, ea_variant=variant.name)
     chain = parse_chain(args.ea_variant)
     own = args.ea_variant == variant.name
     if not own and variant.name != "evolving":
         raise UserError(
-            f"--arch {architecture.name} is --ea-variant {variant.name}, not {args.ea_variant}: "
-            f"choose --arch ea_transformer_{architecture.size}"
+            f"--arch {name} is --ea-variant {variant.name}, not {args.ea_variant}: "
+            f"choose --arch {general}"
         )
-    for name, owners in owned_options(chain).items():
-        if variant in owners and name in architecture.options:
-            _set_defaults(args, **{f"ea_{name}": architecture.options[name]})
-    for name, value in EAOptions.from_namespace(args).as_given().items():
-        setattr(args, name, value)
+    for option, owners in owned_options(chain).items():
+        if variant in owners and option in architecture.options:
+            set_defaults(args, **{f"ea_{option}": architecture.options[option]})
+    for attribute, value in EAOptions.from_namespace(args).as_given().items():
+        setattr(args, attribute, value)
 
 
 @register_model_architecture("transformer", "transformer_lite")
@@ -409,7 +433,7 @@ def transformer_lite(args: Namespace) -> None:
     """The baseline: fairseq's Transformer at Lite's size (appendix A.3; 2.48M parameters without
     embeddings and output layer)."""
     for side in ("encoder", "decoder"):
-        _set_defaults(
+        set_defaults(
             args,
             **{
                 f"{side}_embed_dim": 160,

@@ -1,0 +1,183 @@
+"""The language model: the decoder's properties without an encoder, and fairseq's own as neutral."""
+
+import argparse
+from types import SimpleNamespace
+
+import pytest
+import torch
+from fairseq.models import ARCH_CONFIG_REGISTRY, ARCH_MODEL_REGISTRY
+from reference import Transformer
+from small_models import EOS, PAD, dictionary, padded, sentences, settings_of
+
+from ea_fairseq.config import EAOptions
+from ea_fairseq.errors import UserError
+from ea_fairseq.variants import VARIANTS, architectures
+
+TINY = {
+    "decoder_embed_dim": 16,
+    "decoder_ffn_embed_dim": 24,
+    "decoder_attention_heads": 4,
+    "decoder_layers": 3,
+}
+SETTINGS = {
+    name: options
+    for variant in VARIANTS
+    if "decoder" in VARIANTS[variant].arrangement
+    for name, options in settings_of(variant)
+}
+every_setting = pytest.mark.parametrize("options", SETTINGS.values(), ids=SETTINGS.keys())
+
+
+def build(arch="ea_transformer_lm_lite", **options):
+    args = argparse.Namespace(arch=arch, **{**TINY, **options})
+    ARCH_CONFIG_REGISTRY[arch](args)
+    words = dictionary()
+    task = SimpleNamespace(source_dictionary=words, target_dictionary=words)
+    return ARCH_MODEL_REGISTRY[arch].build_model(args, task)
+
+
+def build_strong(seed=0, **options):
+    """In float64, with weights that no tolerance hides."""
+    torch.manual_seed(seed)
+    model = build(**options)
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            if "layer_norm" in name:
+                parameter.normal_(mean=float(name.endswith("weight")), std=0.2)
+            else:
+                parameter.normal_(std=1.0 if ".transform." in name else 0.4)
+            if "embed_tokens" in name:
+                parameter[PAD] = 0
+    return model.double().eval()
+
+
+def score(model, texts, left=False):
+    """Scores of each text in one padded batch: a list of (length, vocabulary)."""
+    with torch.no_grad():
+        scores, _ = model(padded(texts, left))
+    return [
+        row[-len(text) :] if left else row[: len(text)]
+        for row, text in zip(scores, texts, strict=True)
+    ]
+
+
+@every_setting
+def test_model_equals_loops_in_a_padded_batch(options):
+    model = build_strong(**options)
+    oracle = Transformer(
+        {name: value.numpy() for name, value in model.state_dict().items()},
+        EAOptions.from_namespace(model.decoder.cfg),
+        layers=3,
+        heads=4,
+        normalize_before=True,
+        padding_idx=PAD,
+    )
+    texts = sentences([4, 9, 1, 6], 3)
+    for scores, text in zip(score(model, texts), texts, strict=True):
+        expected = torch.from_numpy(oracle.language_model_scores(text.tolist()))
+        torch.testing.assert_close(scores, expected, atol=1e-5, rtol=1e-5)
+
+
+@every_setting
+def test_later_tokens_never_change_earlier_scores(options):
+    model = build_strong(**options)
+    texts = sentences([8, 8], 2)
+    for t in range(1, 8):
+        texts[1] = torch.cat([texts[0][:t], (texts[0][t:] + 3) % 20 + 4])
+        one, other = score(model, texts)
+        assert torch.equal(one[:t], other[:t])
+        assert not torch.isclose(one[t:], other[t:]).all(dim=1).any()
+
+
+@every_setting
+@pytest.mark.parametrize("left", [True, False])
+def test_a_text_scores_the_same_alone_and_in_any_batch(options, left):
+    model = build_strong(**options)
+    texts = sentences([5, 9, 1, 7], 4)
+    for scores, text in zip(score(model, texts, left), texts, strict=True):
+        torch.testing.assert_close(scores, score(model, [text])[0])
+
+
+@every_setting
+def test_step_by_step_equals_full_pass_while_hypotheses_move(options):
+    model, tokens = build_strong(**options), padded(sentences([8] * 6, 5))
+    generator, state = torch.Generator().manual_seed(3), {}
+    with torch.no_grad():
+        for t in range(8):
+            if t:
+                remaining = len(tokens) - (1 if t in (3, 5) else 0)
+                order = torch.randint(len(tokens), (remaining,), generator=generator)
+                later = tokens[:remaining, t:]  # differ again, so that another's rows are found out
+                tokens = torch.cat([tokens[order, :t], later], dim=1)
+                model.decoder.reorder_incremental_state_scripting(state, order)
+            step, _ = model.decoder(tokens[:, : t + 1], incremental_state=state)
+            full, _ = model.decoder(tokens[:, : t + 1])
+            torch.testing.assert_close(step[:, -1], full[:, -1], atol=1e-9, rtol=1e-9)
+
+
+@every_setting
+def test_every_parameter_gets_a_gradient(options):
+    model = build_strong(**options).train()
+    scores, _ = model(padded(sentences([6, 9, 2], 6)))
+    scores.log_softmax(-1)[..., EOS].sum().backward()
+    for name, parameter in model.named_parameters():
+        assert parameter.grad is not None and parameter.grad.ne(0).any(), name
+
+
+@pytest.mark.parametrize("variant", [n for n, v in VARIANTS.items() if v.neutral is not None])
+def test_a_neutral_variant_is_fairseqs_and_continues_its_checkpoints(variant):
+    if "decoder" not in VARIANTS[variant].arrangement:
+        pytest.skip("serves no decoder")
+    neutral = {f"ea_{name}": value for name, value in VARIANTS[variant].neutral.items()}
+    torch.manual_seed(1)
+    theirs = build("transformer_lm_lite", share_decoder_input_output_embed=True).double().eval()
+    ours = build(ea_variant=variant, share_decoder_input_output_embed=True, **neutral)
+    ours = ours.double().eval()
+    ours.load_state_dict(theirs.state_dict())  # with fresh parameters of the variant
+    texts = sentences([5, 9, 1, 7], 7)
+    for one, other in zip(score(ours, texts), score(theirs, texts), strict=True):
+        torch.testing.assert_close(one, other, atol=1e-6, rtol=1e-5)
+
+
+def test_every_lite_architecture_that_serves_the_decoder_has_a_language_model():
+    for name, (variant, architecture) in architectures().items():
+        if architecture.size == "lite" and "decoder" in variant.arrangement:
+            assert build(name.removesuffix("_lite") + "_lm_lite").decoder.num_layers == 3
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"adaptive_input": True, "adaptive_input_cutoff": "8,16", "tie_adaptive_weights": True,
+         "adaptive_softmax_cutoff": "8,16"},
+        {"share_decoder_input_output_embed": True},
+        {"adaptive_softmax_cutoff": "8,16"},
+        {"decoder_learned_pos": True},
+    ],
+    ids=lambda options: next(iter(options)),
+)  # fmt: skip
+def test_fairseqs_inputs_and_outputs_go_with_it(options):
+    model = build(**options).eval()
+    tokens = padded(sentences([6, 6], 8))
+    with torch.no_grad():
+        features, _ = model(tokens)
+        log_probs = (
+            model.get_normalized_probs((features, None), log_probs=True, sample=None)
+            if (model.decoder.adaptive_softmax is None)
+            else model.decoder.adaptive_softmax.get_log_prob(features, None)
+        )
+    torch.testing.assert_close(log_probs.exp().sum(-1), torch.ones(2, 6))
+
+
+@pytest.mark.parametrize(
+    "options, words",
+    [
+        ({"ea_variant": "predictive"}, "predictive serves no decoder.*evolving"),
+        ({"ea_variant": "encoder=residual"}, "no encoder attention"),
+        ({"tokens_per_sample": 512, "max_target_positions": 128}, "512 is more than .* 128"),
+        ({"character_embeddings": True}, "--character-embeddings"),
+    ],
+)
+def test_what_cannot_work_is_refused_in_one_line(options, words):
+    with pytest.raises(UserError, match=words):
+        build(**options)
