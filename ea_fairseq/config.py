@@ -77,12 +77,14 @@ class EAOptions:
         """Everything as ``ea_...`` attributes, as checkpoints keep it.
 
         An option that two variants of a chain share has one value there, unless nobody gave one
-        and their defaults differ: then none.
+        and their defaults differ: then none. An option that came later is left out at its default.
         """
         values: dict[str, set[Any]] = {}
         for options in self.options.values():
             for item in fields(options):
-                values.setdefault(item.name, set()).add(as_text(getattr(options, item.name)))
+                value = as_text(getattr(options, item.name))
+                if not (item.metadata["later"] and value == as_text(item.default)):
+                    values.setdefault(item.name, set()).add(value)
         agreed = {f"ea_{name}": found.pop() for name, found in values.items() if len(found) == 1}
         return {"ea_variant": self.variant, **agreed}
 

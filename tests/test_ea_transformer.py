@@ -459,6 +459,18 @@ def test_an_ea_checkpoint_never_gets_fresh_convolutions(caplog):
         model.load_state_dict(build("ea_transformer_lite", ea_kernel_size=5).state_dict())
 
 
+def test_an_option_that_came_later_is_stored_only_where_it_is_used():
+    """A checkpoint without it is read by the version before, which knows these options alone."""
+    names = ["ea_alpha", "ea_beta", "ea_convolution", "ea_kernel_size", "ea_skip", "ea_variant"]
+
+    def stored(**options):
+        settings = vars(build("ea_transformer_lite", **options).args)
+        return sorted(name for name in settings if name.startswith("ea_"))
+
+    assert stored() == stored(ea_learned_mixing=False) == names
+    assert stored(ea_learned_mixing=True) == sorted([*names, "ea_learned_mixing"])
+
+
 # Refusals.
 
 
@@ -483,6 +495,12 @@ def test_an_ea_checkpoint_never_gets_fresh_convolutions(caplog):
             "--ea-diagonal must be .*gone",
         ),
         ({"ea_variant": "encoder=bird_eye"}, "bird_eye cannot serve encoder .* only decoder"),
+        ({"ea_learned_mixing": "maybe"}, "--ea-learned-mixing must be one of true, false"),
+        (
+            {"ea_learned_mixing": True, "ea_alpha": 0.0},
+            "--ea-alpha must be between 0 and 1 .*not 0.0",
+        ),
+        ({"ea_learned_mixing": True, "ea_beta": 1.0}, "--ea-beta must be between .*not 1.0"),
         ({"cross_self_attention": True}, "--cross-self-attention cannot be combined"),
         ({"base_layers": 1}, "--base-layers cannot be combined"),
         ({"quant_noise_scalar": 0.5}, "--quant-noise-scalar cannot be combined"),

@@ -91,10 +91,10 @@ def test_convolution_equals_loops(region, kernel_size, size, padding):
         assert torch.equal(convolution(image, None), result)
 
 
-def built(region, **options):
-    """Evolving attention's transform of the second of two layers."""
+def built(region, layer=1, **options):
+    """Evolving attention's transform of one of two layers, the second unless told otherwise."""
     variant = VARIANTS["evolving"]
-    return variant.build(variant.options(**options), Place(region, HEADS, 2, 1, 2))
+    return variant.build(variant.options(**options), Place(region, HEADS, 2, layer, 2))
 
 
 def evolving(region, kernel_size=3, alpha=0.3, beta=0.6, **changes):
@@ -157,3 +157,28 @@ def test_alpha_and_beta_zero_change_nothing(region):
     transform = evolving(region, alpha=0.0, beta=0.0)
     result, _ = transform(logits, visible, carry)
     assert torch.equal(result, logits.masked_fill(~visible, 0))
+
+
+@pytest.mark.parametrize("region", REGIONS)
+def test_learned_mixing_starts_at_the_fixed_numbers(region):
+    logits, visible, generator = random_case(region, 3, (5, 5), "left")
+    carry = torch.randn(logits.shape, dtype=torch.float64, generator=generator)
+    options = {"alpha": 0.3, "beta": 0.6, "skip": region}
+    fixed = built(region, **options).double()
+    learned = built(region, learned_mixing=True, **options).double()
+    learned.load_state_dict(fixed.state_dict(), strict=False)
+    torch.testing.assert_close(
+        learned(logits, visible, carry)[0], fixed(logits, visible, carry)[0], atol=1e-6, rtol=1e-6
+    )
+
+
+def learned_numbers(*place, **options):
+    transform = built(*place, learned_mixing=True, **options)
+    return {n: len(p) for n, p in transform.named_parameters() if n.startswith("learned")}
+
+
+def test_there_is_a_learned_number_for_each_head_where_there_is_something_to_weigh():
+    assert learned_numbers("encoder", 1) == {"learned_alpha": HEADS, "learned_beta": HEADS}
+    assert learned_numbers("encoder", 0) == {"learned_beta": HEADS}
+    assert learned_numbers("decoder", 1) == {"learned_beta": HEADS}  # no skip connection there
+    assert learned_numbers("encoder", 1, convolution="none") == {"learned_alpha": HEADS}

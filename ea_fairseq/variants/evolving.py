@@ -2,15 +2,26 @@
 
 from dataclasses import dataclass
 
-from torch import Tensor
+import torch
+from torch import Tensor, nn
 
+from ..errors import UserError
 from ..kernels.fused_attention import Evolution, fused_attention
 from ..kernels.fused_step import fused_step
 from ..kernels.library import is_available, needs_gradient
 from .base import LogitTransform, Place, Projected, State, zero_hidden
 from .cached_heads import CachedHeads
 from .conv import KERNEL_SIZES, MAP_CONVOLUTIONS
-from .options import ATTENTIONS, VariantOptions, fraction, one_of, option, some_attentions
+from .options import (
+    ATTENTIONS,
+    VariantOptions,
+    flag,
+    fraction,
+    one_of,
+    option,
+    some_attentions,
+    switch,
+)
 from .registry import Architecture, Variant, register
 
 
@@ -42,6 +53,24 @@ class EvolvingOptions(VariantOptions):
         "attentions with a skip connection between layers: comma-separated, of encoder, decoder, "
         "encoder-decoder; or none (section 3.3)",
     )
+    learned_mixing: bool = option(
+        False,
+        switch,
+        "BOOL",
+        "whether alpha and beta are learned, one number for each head and layer that starts at "
+        "--ea-alpha and --ea-beta: true or false",
+        later=True,
+    )
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for name, used in (("alpha", self.skip), ("beta", self.convolution)):
+            start = getattr(self, name)
+            if self.learned_mixing and used and start in (0, 1):
+                raise UserError(
+                    f"{flag(name)} must be between 0 and 1 with --ea-learned-mixing true, which "
+                    f"cannot start at its ends, not {start}"
+                )
 
 
 class EvolvingLogits(LogitTransform):
@@ -53,6 +82,9 @@ class EvolvingLogits(LogitTransform):
     Differs from the paper: hidden entries count as 0 wherever the convolution reads them, and in
     the carry; the paper does not say what its convolution sees there.
 
+    With learned mixing, which the PA-Transformer's paper names as future work, alpha and beta are
+    sigmoid(a) and sigmoid(b), with an a and a b for each head.
+
     Args:
         attention: "encoder", "decoder" or "encoder-decoder"
         num_heads: heads of the attention
@@ -61,6 +93,8 @@ class EvolvingLogits(LogitTransform):
         kernel_size: odd
         convolution: whether there is a convolution; without it, Z = A_in
         skip: whether the carry is mixed in; without it, A_in = logits
+        learned_mixing: whether alpha and beta are where learned numbers start, in (0, 1)
+        first: whether this is the first layer, which has no carry to weigh
     """
 
     def __init__(
@@ -72,6 +106,8 @@ class EvolvingLogits(LogitTransform):
         kernel_size: int,
         convolution: bool,
         skip: bool,
+        learned_mixing: bool = False,
+        first: bool = False,
     ):
         super().__init__()
         self.alpha = alpha
@@ -80,11 +116,23 @@ class EvolvingLogits(LogitTransform):
         self.convolution = (
             MAP_CONVOLUTIONS[attention](num_heads, kernel_size) if convolution else None
         )
+        self.learned_mixing = learned_mixing
+        if learned_mixing and skip and not first:
+            self.learned_alpha = _before_sigmoid(alpha, num_heads)
+        if learned_mixing and convolution:
+            self.learned_beta = _before_sigmoid(beta, num_heads)
 
     def _mix_carry(self, logits: Tensor, visible: Tensor | None, carry: Tensor | None) -> Tensor:
         if self.uses_carry and carry is not None:
-            logits = logits.lerp(carry, self.alpha)
+            logits = self._mix("alpha", logits, carry)
         return zero_hidden(logits, visible)
+
+    def _mix(self, name: str, maps: Tensor, other: Tensor) -> Tensor:
+        """``(1 - weight) * maps + weight * other``, the weight being alpha or beta."""
+        if not self.learned_mixing:
+            return maps.lerp(other, getattr(self, name))
+        learned = getattr(self, f"learned_{name}").to(maps.dtype)
+        return maps.lerp(other, learned.sigmoid().view(-1, 1, 1))
 
     def forward(
         self,
@@ -97,7 +145,7 @@ class EvolvingLogits(LogitTransform):
         a_in = self._mix_carry(logits, visible, carry)
         if self.convolution is None:
             return a_in, visible
-        return a_in.lerp(self.convolution(a_in, visible), self.beta), visible
+        return self._mix("beta", a_in, self.convolution(a_in, visible)), visible
 
     def attend(
         self,
@@ -112,7 +160,7 @@ class EvolvingLogits(LogitTransform):
         logits: Tensor | None = None,
     ) -> tuple[Tensor, Tensor | None, Tensor | None]:
         """See :meth:`LogitTransform.attend`; compiled where that is possible."""
-        if self.convolution is None or logits is not None or not is_available(queries):
+        if not self._compiled(queries, logits):
             return super().attend(
                 queries, keys, values, scaling, visible, carry, dropout, need_probs, logits
             )
@@ -143,8 +191,7 @@ class EvolvingLogits(LogitTransform):
         logits: Tensor | None = None,
     ) -> tuple[Tensor, Tensor | None, Tensor | None, State]:
         """See :meth:`LogitTransform.attend_step`; compiled where that is possible."""
-        compiled = self.convolution is not None and logits is None and dropout == 0
-        compiled = compiled and is_available(queries)
+        compiled = self._compiled(queries, logits) and dropout == 0
         tensors = (queries, cached.keys, cached.values, carry, *state.values())
         if not compiled or needs_gradient(*tensors, *self.parameters()):
             return super().attend_step(
@@ -162,6 +209,11 @@ class EvolvingLogits(LogitTransform):
             need_carry=self.uses_carry,
             need_probs=need_probs,
         )
+
+    def _compiled(self, queries: Tensor, logits: Tensor | None) -> bool:
+        """Whether the compiled library can do it: with the fixed numbers alone."""
+        fixed = self.convolution is not None and not self.learned_mixing
+        return fixed and logits is None and is_available(queries)
 
     def _evolution(self, scaling: float) -> Evolution:
         convolution = self.convolution
@@ -182,7 +234,12 @@ class EvolvingLogits(LogitTransform):
         if self.convolution is None:
             return a_in, visible, {}
         term, state = self.convolution.step(a_in, visible, state)
-        return a_in.lerp(term, self.beta), visible, state
+        return self._mix("beta", a_in, term), visible, state
+
+
+def _before_sigmoid(number: float, num_heads: int) -> nn.Parameter:
+    """What the sigmoid turns into a number: (heads,)."""
+    return nn.Parameter(torch.full((num_heads,), number).logit())
 
 
 def _build(options: EvolvingOptions, place: Place) -> EvolvingLogits:
@@ -194,6 +251,8 @@ def _build(options: EvolvingOptions, place: Place) -> EvolvingLogits:
         kernel_size=options.kernel_size,
         convolution=place.attention in options.convolution,
         skip=place.attention in options.skip,
+        learned_mixing=options.learned_mixing,
+        first=place.layer == 0,
     )
 
 
@@ -217,6 +276,7 @@ register(
             {"alpha": 0.4, "beta": 0.5, "kernel_size": 1},
             {"alpha": 0.4, "convolution": "none", "skip": _EVERYWHERE},
             {"alpha": 0.4, "beta": 0.5, "convolution": "decoder", "skip": "none"},
+            {"alpha": 0.4, "beta": 0.5, "skip": _EVERYWHERE, "learned_mixing": True},
         ),
         neutral={"alpha": 0.0, "beta": 0.0, "skip": _EVERYWHERE},
     )

@@ -12,7 +12,7 @@ ATTENTIONS = ("encoder", "decoder", "encoder-decoder")
 Parse = Callable[[str, Any], Any]
 
 
-def option(default: Any, parse: Parse, metavar: str, help: str) -> Any:
+def option(default: Any, parse: Parse, metavar: str, help: str, later: bool = False) -> Any:
     """A field of a :class:`VariantOptions`.
 
     Args:
@@ -21,8 +21,11 @@ def option(default: Any, parse: Parse, metavar: str, help: str) -> Any:
             value that it means; raises :class:`UserError` naming option, value and choices
         metavar: what help shows in the place of a value
         help: what it does, and the source
+        later: whether it came after a version whose checkpoints have the variant: at its default
+            it is left out of a checkpoint, which that version then still reads
     """
-    return field(default=default, metadata={"parse": parse, "metavar": metavar, "help": help})
+    metadata = {"parse": parse, "metavar": metavar, "help": help, "later": later}
+    return field(default=default, metadata=metadata)
 
 
 @dataclass(frozen=True)

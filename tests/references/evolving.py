@@ -41,8 +41,9 @@ def convolve_map(image, visible, weight, bias, region):
 
 def evolve_map(logits, carry, visible, weight, bias, region, alpha, beta):
     """Equation (4): returns Z, 0 in hidden entries. weight None: no convolution; carry None: no
-    skip connection."""
+    skip connection. alpha and beta: a number, or one for each head."""
     heads, tgt_len, src_len = logits.shape
+    alpha, beta = np.broadcast_to(alpha, heads), np.broadcast_to(beta, heads)
     a_in = np.zeros(logits.shape)
     for h in range(heads):
         for t in range(tgt_len):
@@ -50,11 +51,12 @@ def evolve_map(logits, carry, visible, weight, bias, region, alpha, beta):
                 if visible[t, s]:
                     a_in[h, t, s] = logits[h, t, s]
                     if carry is not None:
-                        a_in[h, t, s] = alpha * carry[h, t, s] + (1 - alpha) * logits[h, t, s]
+                        mixed = alpha[h] * carry[h, t, s] + (1 - alpha[h]) * logits[h, t, s]
+                        a_in[h, t, s] = mixed
     if weight is None:
         return a_in
     term = convolve_map(a_in, visible, weight, bias, region)
-    return beta * term + (1 - beta) * a_in
+    return np.stack([beta[h] * term[h] + (1 - beta[h]) * a_in[h] for h in range(heads)])
 
 
 def before(logits, carry, visible, params, place, options, projected):
@@ -67,7 +69,12 @@ def before(logits, carry, visible, params, place, options, projected):
         params.get("convolution.weight"),
         params.get("convolution.bias"),
         region,
-        options.alpha,
-        options.beta,
+        sigmoid(params.get("learned_alpha"), options.alpha),
+        sigmoid(params.get("learned_beta"), options.beta),
     )
     return z, visible
+
+
+def sigmoid(learned, fixed):
+    """One number for each head, where they are learned."""
+    return fixed if learned is None else 1 / (1 + np.exp(-learned))
