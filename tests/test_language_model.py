@@ -6,6 +6,8 @@ from types import SimpleNamespace
 import pytest
 import torch
 from fairseq.models import ARCH_CONFIG_REGISTRY, ARCH_MODEL_REGISTRY
+from fairseq.tasks.language_modeling import LanguageModelingTask
+from fairseq.tasks.translation import TranslationTask
 from reference import Transformer
 from small_models import EOS, PAD, dictionary, padded, sentences, settings_of
 
@@ -181,3 +183,17 @@ def test_fairseqs_inputs_and_outputs_go_with_it(options):
 def test_what_cannot_work_is_refused_in_one_line(options, words):
     with pytest.raises(UserError, match=words):
         build(**options)
+
+
+@pytest.mark.parametrize(
+    "arch, task, words",
+    [
+        ("ea_transformer_lm_lite", TranslationTask, "is a language model: .*translation"),
+        ("ea_transformer_lite", LanguageModelingTask, "translates: .*ea_transformer_lm_lite"),
+    ],
+)
+def test_each_model_has_its_task(arch, task, words):
+    args = argparse.Namespace(arch=arch)
+    ARCH_CONFIG_REGISTRY[arch](args)
+    with pytest.raises(UserError, match=words):
+        ARCH_MODEL_REGISTRY[arch].build_model(args, object.__new__(task))

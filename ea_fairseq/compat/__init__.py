@@ -24,6 +24,8 @@ _MODULES = (
     "binarized_data",
     "empty_sources",
     "dirty_input",
+    "numpy_2",
+    "scored_blocks",
     "torchrun",
     "bfloat16",  # last, so that its answer is asked before torchrun asks about TPUs
 )

@@ -1,0 +1,212 @@
+"""fairseq's commands on language models: train, resume, score, generate; and what cannot work."""
+
+import functools
+import math
+import random
+import re
+
+import average_checkpoints
+import pytest
+import torch
+from fairseq.checkpoint_utils import load_model_ensemble_and_task
+from fairseq.data.data_utils import load_indexed_dataset
+from fairseq.sequence_generator import SequenceGenerator
+from fairseq_commands import USER_DIR, WORDS, run, temporary_folder
+from fairseq_commands import corpus as parallel_corpus
+from fairseq_commands import trained as trained_translation
+
+from ea_fairseq.compat.safe_loading import read_checkpoint
+
+SIZES = [
+    *("--decoder-embed-dim", "16", "--decoder-ffn-embed-dim", "16"),
+    *("--decoder-attention-heads", "2", "--decoder-layers", "2"),
+]
+BREAKS = ("none", "complete", "eos")
+
+
+@functools.cache
+def corpus():
+    """Binarized text in which each word is followed by one of two."""
+    generator, folder = random.Random(1), temporary_folder()
+
+    def text(count):
+        for _ in range(count):
+            words = [generator.randrange(20)]
+            for _ in range(generator.randint(2, 9)):
+                words.append((words[-1] + generator.choice((1, 3))) % 20)
+            yield " ".join(WORDS[word] for word in words)
+
+    arguments = ["--only-source", "--workers", "1", "--destdir", folder / "bin"]
+    for split, count in (("train", 120), ("valid", 12), ("test", 15)):
+        (folder / split).write_text("".join(f"{line}\n" for line in text(count)))
+        arguments += [f"--{split}pref", folder / split]
+    done = run("preprocess", *arguments)
+    assert done.status == 0, done.errors()
+    return folder / "bin"
+
+
+def training(save_dir, *more, arch="ea_transformer_lm_lite"):
+    return [
+        corpus(),
+        *("--user-dir", USER_DIR, "--task", "language_modeling", "--arch", arch, *SIZES),
+        *("--tokens-per-sample", "24", "--optimizer", "adam", "--lr", "0.01", "--dropout", "0.1"),
+        *("--max-tokens", "120", "--num-workers", "0", "--save-dir", save_dir),
+        *("--share-decoder-input-output-embed", "--no-progress-bar", *more),
+    ]
+
+
+@functools.cache
+def trained(mode="none", arch="ea_transformer_lm_lite"):
+    folder = temporary_folder()
+    more = ["--max-epoch", "4", "--sample-break-mode", mode]
+    done = run("train", *training(folder, *more, arch=arch))
+    assert done.status == 0, done.errors()
+    return folder
+
+
+def evaluation(checkpoint, *more):
+    return [
+        corpus(),
+        *("--user-dir", USER_DIR, "--path", checkpoint, "--gen-subset", "test"),
+        *("--max-tokens", "200", "--tokens-per-sample", "24", *more),
+    ]
+
+
+def perplexity(checkpoint, *more):
+    done = run("eval-lm", *evaluation(checkpoint, *more))
+    assert done.status == 0, done.errors()
+    return float(re.search(r"Perplexity: ([\d.]+)", done.output() + done.errors())[1])
+
+
+@pytest.mark.parametrize("mode", BREAKS)
+def test_it_learns_and_its_perplexity_is_that_of_a_full_pass(mode):
+    checkpoint = trained(mode) / "checkpoint_last.pt"
+    found = perplexity(checkpoint, "--sample-break-mode", mode)
+    assert 1 < found < 15  # of 20 words and an end of line
+
+
+def by_hand(model, text, block, context):
+    """Perplexity of a text of token numbers, an end of line before it, in base e."""
+    losses = []
+    for start in range(0, len(text), block):
+        before = text[max(0, start - context) : start]
+        targets = text[start : start + block]
+        first = text[start - len(before) - 1] if start else 2
+        inputs = torch.tensor([[first, *before, *targets[:-1]]])
+        with torch.no_grad():
+            scores = model(inputs)[0].log_softmax(-1)[0, len(before) :]
+        losses += [-scores[i, token].item() for i, token in enumerate(targets)]
+    return math.exp(sum(losses) / len(losses))
+
+
+@pytest.mark.parametrize("context", [0, 12])
+def test_perplexity_is_that_of_every_token_once(context):
+    """End-of-line tokens count as words; with a window each block sees the tokens before it."""
+    checkpoint = trained() / "checkpoint_last.pt"
+    (model,), _, task = load_model_ensemble_and_task([str(checkpoint)], {"data": str(corpus())})
+    data = load_indexed_dataset(str(corpus() / "test"), task.dictionary, "mmap")
+    text = [int(token) for line in data for token in line]
+    found = perplexity(checkpoint, "--sample-break-mode", "none", "--context-window", str(context))
+    assert found == pytest.approx(by_hand(model.eval(), text, 24 - context, context), abs=0.006)
+
+
+def test_text_that_would_not_be_scored_is_refused():
+    checkpoint = trained() / "checkpoint_last.pt"
+    done = run("eval-lm", *evaluation(checkpoint, "--tokens-per-sample", "64"))
+    refused(done, "--tokens-per-sample 64: .* longer than the model's 24 positions .* give")
+
+
+def test_resumed_equals_uninterrupted_to_the_bit(tmp_path):
+    for epochs in ("2", "4"):
+        done = run(
+            "train", *training(tmp_path, "--max-epoch", epochs, "--sample-break-mode", "none")
+        )
+        assert done.status == 0, done.errors()
+    one, other = (
+        read_checkpoint(str(folder / "checkpoint_last.pt"))["model"]
+        for folder in (tmp_path, trained())
+    )
+    assert one.keys() == other.keys()
+    assert all(torch.equal(value, other[name]) for name, value in one.items())
+
+
+def test_checkpoints_are_averaged(tmp_path):
+    average = tmp_path / "average.pt"
+    inputs = ["--inputs", str(trained()), "--num-epoch-checkpoints", "3"]
+    average_checkpoints.main([*inputs, "--output", str(average)])
+    assert perplexity(average, "--sample-break-mode", "none") < 15
+
+
+@pytest.mark.parametrize(
+    "search",
+    [["--beam", "4"], ["--sampling", "--sampling-topk", "5", "--beam", "2", "--nbest", "2"]],
+)
+def test_generation_continues_prefixes(search):
+    arguments = [
+        corpus(),
+        *("--user-dir", USER_DIR, "--task", "language_modeling", "--sample-break-mode", "eos"),
+        *("--path", trained("eos") / "checkpoint_last.pt", "--prefix-size", "2", *search),
+        *("--max-len-b", "12", "--max-tokens", "200", "--no-progress-bar"),
+    ]
+    done = run("generate", *arguments)
+    assert done.status == 0, done.errors()
+    hypotheses = dict(re.findall(r"^H-(\d+)\t[^\t]*\t(.*)$", done.output(), re.M))
+    targets = dict(re.findall(r"^T-(\d+)\t(.*)$", done.output(), re.M))
+    assert len(set(hypotheses)) == 15
+    for number, words in hypotheses.items():
+        assert words.split()[:2] == targets[number].split()[:2]
+
+
+def test_beam_scores_are_those_of_a_full_pass():
+    """Of a model that fairseq loads, step by step with the beam reordered."""
+    (model,), _, task = load_model_ensemble_and_task(
+        [str(trained("eos") / "checkpoint_last.pt")], {"data": str(corpus())}
+    )
+    model.eval()
+    words = task.target_dictionary
+    generator = SequenceGenerator([model], words, beam_size=4, max_len_b=10, normalize_scores=False)
+    prefix = torch.tensor([[words.index("w3")], [words.index("w7")]])
+    sample = {"net_input": {"src_tokens": prefix, "src_lengths": torch.tensor([1, 1])}}
+    found = generator.generate([model], sample, prefix_tokens=prefix)
+    for hypotheses in found:
+        for hypothesis in hypotheses:
+            tokens = hypothesis["tokens"]
+            text = torch.cat([torch.tensor([words.eos()]), tokens[:-1]])[None]
+            with torch.no_grad():
+                scores = model(text)[0].log_softmax(-1)[0]
+            expected = scores.gather(1, tokens[:, None]).squeeze(1)
+            torch.testing.assert_close(
+                hypothesis["positional_scores"], expected, atol=1e-4, rtol=1e-4
+            )
+
+
+def test_a_plain_language_model_continues_with_fresh_convolutions(tmp_path):
+    plain = trained("none", "transformer_lm_lite") / "checkpoint_last.pt"
+    more = ["--max-epoch", "1", "--lr", "1e-9", "--finetune-from-model", plain]
+    done = run("train", *training(tmp_path, *more, "--sample-break-mode", "none"))
+    assert done.status == 0, done.errors()
+    assert "start fresh" in done.errors() + done.output()
+
+
+def refused(done, words):
+    assert done.status != 0 and "Traceback" not in done.errors(), done.errors()
+    assert re.search(words, done.errors().strip().splitlines()[-1]), done.errors()
+
+
+def test_models_of_the_other_task_are_refused_in_one_line():
+    translation = ["--user-dir", USER_DIR, "--path", trained("eos") / "checkpoint_last.pt"]
+    done = run("generate", parallel_corpus(), *translation, "--task", "translation")
+    refused(done, "another source dictionary|is a language model")
+    more = ["--user-dir", USER_DIR, "--path", trained_translation() / "checkpoint_last.pt"]
+    refused(run("eval-lm", corpus(), *more), "checkpoint")
+
+
+def test_training_that_cannot_work_is_refused_in_one_line(tmp_path):
+    for options, words in (
+        (["--max-target-positions", "8"], "--tokens-per-sample 24 is more than"),
+        (["--ea-variant", "predictive"], "predictive serves no decoder"),
+    ):
+        refused(run("train", *training(tmp_path, "--max-epoch", "1", *options)), words)
+    other = ["--arch", "ea_transformer_lite", "--max-epoch", "1"]
+    refused(run("train", *training(tmp_path, *other)), "ea_transformer_lm_lite")
+    assert math.isfinite(perplexity(trained() / "checkpoint_last.pt"))
