@@ -156,7 +156,11 @@ def _check_same_parameters(
 
 
 def last_n_checkpoints(
-    paths: Sequence[str], n: int, update_based: bool, upper_bound: int | None = None
+    paths: Sequence[str],
+    n: int,
+    update_based: bool,
+    upper_bound: int | None = None,
+    allow_fewer: bool = False,
 ) -> list[str]:
     """The last checkpoints of a folder, the newest first.
 
@@ -165,6 +169,8 @@ def last_n_checkpoints(
         n: how many.
         update_based: False takes ``checkpoint<epoch>.pt``, True ``checkpoint_<epoch>_<update>.pt``.
         upper_bound: the last epoch or update that counts.
+        allow_fewer: take what is there, with a warning; and without an upper bound the weights of
+            the last update (``checkpoint_last.pt``) too, where no checkpoint ended with them.
 
     Raises:
         UserError: if the folder does not hold that many; other files never make up for them.
@@ -178,10 +184,31 @@ def last_n_checkpoints(
     kind = "checkpoint_<epoch>_<update>.pt" if update_based else "checkpoint<epoch>.pt"
     if upper_bound is not None:
         kind += f" up to {upper_bound}"
-    return _first_n([path for _, path in sorted(found, reverse=True)], n, kind, paths)
+    ordered = [path for _, path in sorted(found, reverse=True)]
+    if allow_fewer and upper_bound is None:
+        ordered = _with_last_update(paths[0], ordered)
+    return _first_n(ordered, n, kind, paths, allow_fewer)
 
 
-def best_n_checkpoints(paths: Sequence[str], n: int, maximize: bool = False) -> list[str]:
+def _with_last_update(folder: str, newest_first: list[str]) -> list[str]:
+    """The checkpoints, and checkpoint_last.pt before them where it is of a later update."""
+    last = os.path.join(folder, "checkpoint_last.pt")
+    if not os.path.exists(last):
+        return newest_first
+    if newest_first and _updates(last) <= _updates(newest_first[0]):
+        return newest_first
+    return [last, *newest_first]
+
+
+def _updates(path: str) -> int:
+    """The number of updates that a checkpoint was saved after."""
+    history = read_checkpoint(path).get("optimizer_history") or [{}]
+    return history[-1].get("num_updates", 0)
+
+
+def best_n_checkpoints(
+    paths: Sequence[str], n: int, maximize: bool = False, allow_fewer: bool = False
+) -> list[str]:
     """The best of the checkpoints kept by ``--keep-best-checkpoints``, the best first.
 
     fairseq names them ``checkpoint.best_<metric>_<value>.pt``.
@@ -191,6 +218,7 @@ def best_n_checkpoints(paths: Sequence[str], n: int, maximize: bool = False) -> 
         n: how many.
         maximize: True if a higher value of the metric is better; as in fairseq's script, a lower
             one is unless told otherwise.
+        allow_fewer: take what is there, with a warning.
 
     Raises:
         UserError: if there are not that many, or they are the best by different metrics.
@@ -208,7 +236,7 @@ def best_n_checkpoints(paths: Sequence[str], n: int, maximize: bool = False) -> 
             " give the files of one metric"
         )
     ordered = [path for _, path in sorted(found, reverse=maximize)]
-    return _first_n(ordered, n, "checkpoint.best_<metric>_<value>.pt", paths)
+    return _first_n(ordered, n, "checkpoint.best_<metric>_<value>.pt", paths, allow_fewer)
 
 
 def _files_in(paths: Sequence[str]) -> list[str]:
@@ -217,8 +245,16 @@ def _files_in(paths: Sequence[str]) -> list[str]:
     return [os.path.join(paths[0], name) for name in os.listdir(paths[0])]
 
 
-def _first_n(found: list[str], n: int, kind: str, paths: Sequence[str]) -> list[str]:
-    if len(found) < n:
+def _first_n(
+    found: list[str], n: int, kind: str, paths: Sequence[str], allow_fewer: bool
+) -> list[str]:
+    if found and len(found) < n and allow_fewer:
+        print(
+            f"warning: {n} checkpoints asked for, {len(found)} there: the average is of"
+            f" {len(found)}",
+            file=sys.stderr,
+        )
+    elif len(found) < n:
         names = ", ".join(os.path.basename(path) for path in found) or "none"
         raise UserError(
             f"--inputs {' '.join(paths)}: {n} checkpoints {kind} asked for, {len(found)} there: "
@@ -270,6 +306,12 @@ def make_parser() -> argparse.ArgumentParser:
         action="store_true",
         help="take the highest values with --num-best-checkpoints, e.g. for BLEU",
     )
+    parser.add_argument(
+        "--allow-fewer",
+        action="store_true",
+        help="average what there is where that is less, with a warning; the last update's weights "
+        "(checkpoint_last.pt) take part where no checkpoint of the kind asked for ended with them",
+    )
     return parser
 
 
@@ -282,12 +324,18 @@ def _chosen(args: argparse.Namespace) -> list[str]:
         )
     if args.maximize_best_checkpoint_metric and args.num_best_checkpoints is None:
         raise UserError("--maximize-best-checkpoint-metric needs --num-best-checkpoints")
+    if args.allow_fewer and by_number is None and args.num_best_checkpoints is None:
+        raise UserError("--allow-fewer needs one of the options --num-...-checkpoints")
     if by_number is not None:
         update_based = args.num_update_checkpoints is not None
-        return last_n_checkpoints(args.inputs, by_number, update_based, args.checkpoint_upper_bound)
+        bound = args.checkpoint_upper_bound
+        return last_n_checkpoints(args.inputs, by_number, update_based, bound, args.allow_fewer)
     if args.num_best_checkpoints is not None:
         return best_n_checkpoints(
-            args.inputs, args.num_best_checkpoints, args.maximize_best_checkpoint_metric
+            args.inputs,
+            args.num_best_checkpoints,
+            args.maximize_best_checkpoint_metric,
+            args.allow_fewer,
         )
     return args.inputs
 

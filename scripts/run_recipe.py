@@ -28,6 +28,7 @@ from ea_fairseq.corpus.pipeline import local_inputs
 from ea_fairseq.files import locked, read_json, read_lines, scratch_folder, write_json
 from ea_fairseq.recipes import commands, places
 from ea_fairseq.recipes.arguments import add_arguments
+from ea_fairseq.recipes.averaging import fewer_than_asked_for
 from ea_fairseq.recipes.data_folders import check_data, folder_for, identity
 from ea_fairseq.recipes.differences import differences, listed
 from ea_fairseq.recipes.kept_text import keep_text, trained_on
@@ -39,15 +40,6 @@ from ea_fairseq.recipes.steps import Step, execute
 from ea_fairseq.recipes.tables import mean_and_deviation, table
 
 STEPS = ("prepare", *SECTIONS)
-
-#: Training options that change what is shown or how fast, not the result.
-_WITHOUT_EFFECT = (
-    "log-format",
-    "log-interval",
-    "no-progress-bar",
-    "num-workers",
-    "tensorboard-logdir",
-)
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -172,6 +164,8 @@ def print_commands(
             print(commands.printable(commands.train_command(recipe, run), env))
         if "average" in steps and recipe.sections["average"] is not None:
             print(commands.printable(commands.average_command(recipe, run), env))
+            for reason in fewer_than_asked_for(recipe):
+                print(f"# {reason}: the average is of what is there")
         for subset, test_set in run.subsets.items():
             if "generate" in steps:
                 folder = run.generated(test_set).parent
@@ -198,12 +192,11 @@ class RecipeRun:
         self.run = run
         self.threads = threads
         self.lock = lock
-        train = {k: v for k, v in recipe.options("train").items() if k not in _WITHOUT_EFFECT}
         self.prepared = read_json(run.data / "prepared.json")
         settings: dict[str, Any] = {
             "seed": run.seed,
             "data": identity(self.prepared),
-            "train": train,
+            "train": recipe.options("train"),
         }
         self.steps = {}
         for name in SECTIONS:

@@ -242,3 +242,45 @@ def test_runs_from_any_directory_with_exit_codes(tmp_path):
     done = subprocess.run([*command, "b.pt"], cwd=tmp_path, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert torch.load(tmp_path / "out.pt", weights_only=True)["model"]["w"][0, 0] == 1.5
+
+
+def short(folder, epochs, last):
+    """Checkpoints of epochs of ten updates each, and of the last update; weights are updates."""
+    for name, updates in [(f"checkpoint{e}.pt", 10 * e) for e in epochs] + [
+        ("checkpoint_last.pt", last)
+    ]:
+        weight = {"w": torch.tensor([float(updates)])}
+        save(folder / name, weight, optimizer_history=[{"num_updates": updates}])
+    return ["--inputs", str(folder), "--output", str(folder / "average.pt")]
+
+
+@pytest.mark.parametrize(
+    "epochs, last, asked, expected",
+    [
+        ((1, 2), 20, 10, (10 + 20) / 2),  # stopped at the end of an epoch
+        ((1, 2), 25, 10, (10 + 20 + 25) / 3),  # stopped inside of one
+        ((1, 2, 3), 37, 2, (30 + 37) / 2),  # enough, and the last update takes part
+        ((), 4, 10, 4),  # no epoch was ended at all
+    ],
+)
+def test_what_a_short_training_leaves_is_averaged_on_demand(
+    tmp_path, capsys, epochs, last, asked, expected
+):
+    options = [*short(tmp_path, epochs, last), "--num-epoch-checkpoints", str(asked)]
+    assert main([*options, "--allow-fewer"]) == 0
+    assert torch.load(tmp_path / "average.pt")["model"]["w"].tolist() == [pytest.approx(expected)]
+    warned = capsys.readouterr().err
+    there = len(epochs) + (last > 10 * max(epochs, default=0))
+    if there < asked:
+        assert warned == (
+            f"warning: {asked} checkpoints asked for, {there} there: the average is of {there}\n"
+        )
+        assert main(options) == 1  # nothing of that sort without the option
+    else:
+        assert warned == ""
+
+
+def test_fewer_are_allowed_where_a_number_is_asked_for(tmp_path, capsys):
+    one = save(tmp_path / "a.pt", {"w": torch.ones(1)})
+    assert main(["--inputs", one, "--output", str(tmp_path / "b.pt"), "--allow-fewer"]) == 1
+    assert "--allow-fewer needs one of" in capsys.readouterr().err

@@ -187,6 +187,12 @@ def test_a_plain_transformer_continues_as_an_ea_model(tmp_path):
         (["--encoder-attention-heads", "3"], "--encoder-attention-heads must divide .*not 3"),
         (["--source-lang", "fr"], "fr"),
         (["--restore-file", "/nowhere/checkpoint.pt"], "/nowhere/checkpoint.pt"),
+        (
+            ["--finetune-from-model", "/nowhere/a.pt"],
+            "--finetune-from-model /nowhere/a.pt does not",
+        ),
+        (["--finetune-from-model", "a.pt", "--reset-meters"], "--reset-meters: --finetune-from"),
+        (["--finetune-from-model", "a.pt", "--restore-file", "b.pt"], "give one of them"),
     ],
     ids=lambda value: value[0] if isinstance(value, list) else "",
 )
@@ -209,11 +215,12 @@ def test_bad_input_to_training_ends_in_one_line_that_names_it(options, named, tm
 )
 def test_a_checkpoint_that_does_not_fit_is_refused_in_one_line(options, named, tmp_path):
     checkpoint = ea_trained("ablation") / "checkpoint_last.pt"
-    arguments = [*SWITCHES["ablation"], *options, "--restore-file", checkpoint]
-    done = run("train", *ea_training(tmp_path, "--max-epoch", "9", *arguments))
-    assert done.status != 0 and "Traceback" not in done.errors()
-    last = done.errors().strip().splitlines()[-1]
-    assert str(checkpoint) in last and re.search(named, last)
+    for way in ("--restore-file", "--finetune-from-model"):
+        arguments = [*SWITCHES["ablation"], *options, way, checkpoint]
+        done = run("train", *ea_training(tmp_path, "--max-epoch", "9", *arguments))
+        assert done.status != 0 and "Traceback" not in done.errors()
+        last = done.errors().strip().splitlines()[-1]
+        assert str(checkpoint) in last and re.search(named, last)
 
 
 def test_a_renamed_option_is_refused_where_its_value_would_be_lost(tmp_path):

@@ -18,7 +18,7 @@ from tiny_translation import SIZES, arguments, command, make_corpus, run
 from ea_fairseq.compat.atomic_saving import save_checkpoint_file
 from ea_fairseq.compat.safe_loading import read_checkpoint
 from ea_fairseq.recipes.curves import read_curves
-from ea_fairseq.recipes.resuming import check_when_to_stop, epochs_begun
+from ea_fairseq.recipes.resuming import check_when_to_stop, progress
 
 STEPS = ("train", "average", "generate", "evaluate")
 
@@ -162,15 +162,36 @@ def test_a_training_goes_on_for_longer(recipes, main):
 def test_a_training_stopped_in_the_middle_of_an_epoch_may_end_with_that_epoch(recipes, tmp_path):
     folder = seed_folder(recipes, "transformer_lite") / "checkpoints"
     epochs = results(recipes, "transformer_lite")["settings"]["train"]["max-epoch"]
-    assert epochs_begun(folder) == epochs
+    updates = max(read_curves(folder.parent).updates)
+    assert progress(folder) == (epochs, updates)
     state = read_checkpoint(str(folder / "checkpoint_last.pt"))
     state["extra_state"]["train_iterator"]["iterations_in_epoch"] = 1
     save_checkpoint_file(state, str(tmp_path / "checkpoint_last.pt"))
-    assert epochs_begun(tmp_path) == epochs + 1
-    assert epochs_begun(tmp_path / "nothing") == 0
+    assert progress(tmp_path) == (epochs + 1, updates)
+    assert progress(tmp_path / "nothing") == (0, 0)
     check_when_to_stop(tmp_path, {}, {"max-epoch": epochs + 1})
     check_when_to_stop(tmp_path, {"patience": 5}, {"max-epoch": 0, "patience": 6})
     check_when_to_stop(tmp_path, {"patience": 5}, {"patience": -1})
+    check_when_to_stop(tmp_path, {"max-update": updates}, {"max-update": f"{updates + 1}"})
+    check_when_to_stop(tmp_path, {"max-update": updates}, {})
+    with pytest.raises(
+        ValueError, match=f"update {updates} already, beyond max-update {updates - 1}"
+    ):
+        check_when_to_stop(tmp_path, {}, {"max-update": updates - 1})
+    cosine = {"lr-scheduler": "cosine"}
+    with pytest.raises(ValueError, match="cosine ends with max-update"):
+        check_when_to_stop(tmp_path, cosine, cosine | {"max-update": updates + 9})
+    check_when_to_stop(tmp_path, cosine, cosine | {"max-update": 0})
+
+
+def test_what_changes_no_weight_and_the_same_number_written_otherwise_redo_nothing(recipes, main):
+    options = ("keep-last-epochs=5", "lr=1e-2", "log-interval=7", "label-smoothing=1e-1")
+    settings = [word for option in options for word in ("--set", option)]
+    code, output = main(recipes / "transformer_lite.yml", *settings)
+    assert code == 0
+    assert "fairseq_cli" not in output and output.count("done before") == len(STEPS)
+    code, output = main(recipes / "transformer_lite.yml", "--set", "lr=0.02")
+    assert code == 1 and "train.lr: 0.01 -> 0.02" in output
 
 
 def test_other_search_settings_are_used_with_the_training_that_is_there(recipes, main):
@@ -223,7 +244,9 @@ def test_pieces_of_words_are_never_scored(tmp_path, main, section):
 
 def test_a_failing_command_ends_the_run_with_one_line_and_no_results(recipes, main):
     folder = copy_run(recipes, "transformer_lite", "failing")
-    options = ("--name", "failing", "--set", "average.num-epoch-checkpoints=5")
+    newest = max((folder / "checkpoints").glob("checkpoint??.pt"))
+    newest.write_bytes(newest.read_bytes()[:500])
+    options = ("--name", "failing", "--set", "average.num-epoch-checkpoints=2")
     code, output = main(recipes / "transformer_lite.yml", *options)
     assert code == 1
     error = output.strip().splitlines()[-1]
@@ -386,6 +409,27 @@ def test_dry_run_prints_every_command_and_runs_none(tmp_path, main):
     # Preparation; and for each seed a training, an average, and two test sets.
     assert len(output.strip().splitlines()) == 1 + 2 * (1 + 1 + 2 + 2)
     assert not (tmp_path / "work").exists()
+
+
+def test_dry_run_says_what_a_short_training_will_leave_to_average(tmp_path, main):
+    recipe = make_corpus(tmp_path) / "transformer_lite.yml"
+    for option, words in {
+        "max-epoch=1": "max-epoch 1: 1 checkpoint of epochs to average, not 3",
+        "max-update=40": "the last update's weights count as one",
+        "patience=1": "as soon as after epoch 2",
+        "keep-last-epochs=2": "2 checkpoints to average, not 3",
+    }.items():
+        code, output = main(recipe, "--dry-run", "--set", option)
+        notes = [line for line in output.splitlines() if line.startswith("# ")]
+        assert code == 0 and len(notes) == 1 and words in notes[0]
+    updates = ("--set", "average=null", "--set", "average.num-update-checkpoints=3")
+    code, output = main(recipe, "--dry-run", *updates)
+    assert "save-interval-updates is not set" in output
+    saved = ("--set", "save-interval-updates=10", "--set", "max-update=20")
+    assert (
+        "max-update 20, saved every 10: 2 checkpoints, not 3"
+        in main(recipe, "--dry-run", *updates, *saved)[1]
+    )
 
 
 def test_several_recipes_can_share_a_pattern_of_names(tmp_path, capsys):

@@ -4,6 +4,8 @@ Replaced in fairseq:
 - ``Trainer.load_checkpoint``: reports any mismatch as "please ensure that the architectures
   match", under a screen of tracebacks; and starts from scratch, without a word, when the file
   given with ``--restore-file`` does not exist.
+- ``checkpoint_utils.load_checkpoint``: a traceback where the file of ``--finetune-from-model`` does
+  not exist, or beside options that do not go with it.
 - ``checkpoint_utils.load_model_ensemble_and_task``: a line for every parameter that differs, but
   none that names the file.
 """
@@ -89,6 +91,28 @@ def _resume(original: Callable[..., Any]) -> Callable[..., Any]:
     return load_checkpoint
 
 
+def _start(original: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(original)
+    def load_checkpoint(cfg: Any, *args: Any, **kwargs: Any) -> Any:
+        pretrained = cfg.finetune_from_model
+        if pretrained is not None:
+            if cfg.restore_file != "checkpoint_last.pt":
+                raise UserError(
+                    f"--finetune-from-model {pretrained} and --restore-file {cfg.restore_file}:"
+                    " give one of them"
+                )
+            for name in ("optimizer", "lr_scheduler", "meters", "dataloader"):
+                if getattr(cfg, f"reset_{name}"):
+                    option = f"--reset-{name.replace('_', '-')}"
+                    raise UserError(f"{option}: --finetune-from-model resets it by itself")
+            begun = os.path.exists(os.path.join(cfg.save_dir, "checkpoint_last.pt"))
+            if not begun and not os.path.exists(pretrained):
+                raise UserError(f"--finetune-from-model {pretrained} does not exist")
+        return original(cfg, *args, **kwargs)
+
+    return load_checkpoint
+
+
 def _load_ensemble(original: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(original)
     def load_model_ensemble_and_task(
@@ -132,6 +156,7 @@ def _load_ensemble(original: Callable[..., Any]) -> Callable[..., Any]:
 def install() -> None:
     """Make fairseq report this way."""
     Trainer.load_checkpoint = _resume(Trainer.load_checkpoint)
+    checkpoint_utils.load_checkpoint = _start(checkpoint_utils.load_checkpoint)
     checkpoint_utils.load_model_ensemble_and_task = _load_ensemble(
         checkpoint_utils.load_model_ensemble_and_task
     )

@@ -38,10 +38,10 @@ def _in_folder(options: dict[str, Any], run: Run) -> dict[str, Any]:
 
 
 def average_command(recipe: Recipe, run: Run) -> list[str]:
-    """The mean of the last (or best) checkpoints."""
+    """The mean of the last (or best) checkpoints, of fewer where a training was short."""
     return [
         *(sys.executable, str(SCRIPTS / "average_checkpoints.py")),
-        *("--inputs", str(run.checkpoints), "--output", str(run.model(recipe))),
+        *("--inputs", str(run.checkpoints), "--output", str(run.model(recipe)), "--allow-fewer"),
         *as_arguments(recipe.options("average")),
     ]
 

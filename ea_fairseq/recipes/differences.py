@@ -13,7 +13,18 @@ def differences(old: Any, new: Any, name: str = "") -> dict[str, str]:
             deeper = f"{name}.{key}" if name else key
             found |= differences(old.get(key, "not set"), new.get(key, "not set"), deeper)
         return found
-    return {} if old == new else {name: f"{old} -> {new}"}
+    return {} if _plain(old) == _plain(new) else {name: f"{old} -> {new}"}
+
+
+def _plain(value: Any) -> Any:
+    """A number however it is written: YAML takes 2e-3 for text and 0.002 for a number."""
+    if isinstance(value, str):
+        try:
+            return float(value)
+        except ValueError:
+            return value
+    # True is no 1: the one is a switch that is given, the other a value.
+    return str(value) if isinstance(value, bool) else value
 
 
 def listed(changes: dict[str, str]) -> str:

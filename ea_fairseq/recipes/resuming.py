@@ -11,7 +11,37 @@ from typing import Any
 from ..files import new_file
 
 #: Training options that say when to stop and nothing else: a run may go on with others.
-WHEN_TO_STOP = {"max-epoch", "patience"}
+WHEN_TO_STOP = {"max-epoch", "max-update", "patience"}
+
+#: Training options that change what is shown or kept, or how fast, not the weights.
+WITHOUT_EFFECT = {
+    "keep-best-checkpoints",
+    "keep-interval-updates",
+    "keep-last-epochs",
+    "log-format",
+    "log-interval",
+    "no-progress-bar",
+    "num-workers",
+    "tensorboard-logdir",
+}
+
+
+def comparable(settings: dict[str, Any]) -> dict[str, Any]:
+    """The settings of a step without those that have no effect on its result."""
+    train = settings.get("train")
+    if not isinstance(train, dict):
+        return settings
+    return settings | {"train": {k: v for k, v in train.items() if k not in WITHOUT_EFFECT}}
+
+
+def schedule_needs_max_update(train: dict[str, Any]) -> bool:
+    """Whether the learning rate falls towards max-update, so that it is no mere end."""
+    needed = {
+        "polynomial_decay": "total-num-update" not in train,
+        "cosine": "lr-period-updates" not in train,
+        "tri_stage": "phase-ratio" in train,
+    }
+    return needed.get(str(train.get("lr-scheduler")), False)
 
 
 def repair_last_checkpoint(checkpoints: Path) -> None:
@@ -54,31 +84,45 @@ def check_when_to_stop(checkpoints: Path, old: dict[str, Any], new: dict[str, An
             f"{checkpoints}: was trained with patience {_shown(before)}, and may have come further "
             f"than patience {patience:g} allows; {remedy}"
         )
-    epochs, max_epoch = epochs_begun(checkpoints), _limit(new, "max-epoch")
-    if epochs > max_epoch:
+    if _limit(new, "max-update") != _limit(old, "max-update") and schedule_needs_max_update(new):
         raise ValueError(
-            f"{checkpoints}: has come to epoch {epochs} already, beyond max-epoch {max_epoch:g}; "
-            f"choose {epochs} or more, {remedy}"
+            f"{checkpoints}: lr-scheduler {new['lr-scheduler']} ends with max-update, which so "
+            f"changes every update; {remedy}"
         )
+    epochs, updates = progress(checkpoints)
+    for done, unit, option in ((epochs, "epoch", "max-epoch"), (updates, "update", "max-update")):
+        limit = _limit(new, option)
+        if done > limit:
+            raise ValueError(
+                f"{checkpoints}: has come to {unit} {done} already, beyond {option} {limit:g}; "
+                f"choose {done} or more, {remedy}"
+            )
 
 
 def _limit(options: dict[str, Any], name: str) -> float:
     """An option of fairseq's that takes 0 or less, or its absence, for no limit."""
     value = options.get(name)
-    return int(value) if value is not None and int(value) > 0 else math.inf
+    number = 0 if value is None else float(value)
+    return number if number > 0 else math.inf
 
 
 def _shown(limit: float) -> str:
     return "unlimited" if limit == math.inf else f"{limit:g}"
 
 
-def epochs_begun(checkpoints: Path) -> int:
-    """The epoch of which checkpoint_last.pt holds at least one update; 0 without the file."""
+def progress(checkpoints: Path) -> tuple[int, int]:
+    """How far a training has come, by its checkpoint_last.pt; nothing without the file.
+
+    Returns:
+        the epoch of which at least one update is done, and the number of updates
+    """
     last = checkpoints / "checkpoint_last.pt"
     if not last.exists():
-        return 0
+        return 0, 0
     from ea_fairseq.compat.safe_loading import read_checkpoint
 
-    iterator = read_checkpoint(str(last))["extra_state"]["train_iterator"]
+    state = read_checkpoint(str(last))
+    iterator = state["extra_state"]["train_iterator"]
     # Once an epoch is over, fairseq writes the number of the next one, of which nothing was done.
-    return iterator["epoch"] - (iterator["iterations_in_epoch"] == 0)
+    epoch = iterator["epoch"] - (iterator["iterations_in_epoch"] == 0)
+    return epoch, state["optimizer_history"][-1]["num_updates"]

@@ -17,6 +17,7 @@ from typing import Any, BinaryIO
 from ..files import read_json, write_json
 from .commands import printable
 from .differences import differences
+from .resuming import comparable
 
 if sys.platform == "linux":
     _libc = ctypes.CDLL(None)
@@ -50,13 +51,16 @@ class Step:
 
     def is_done(self) -> bool:
         """Whether the step was finished with exactly these settings."""
-        return self.stamp.exists() and read_json(self.stamp)["settings"] == self.settings
+        return self.stamp.exists() and not self._differences(self.stamp)
 
     def changes(self) -> dict[str, str]:
         """What differs from the settings that the step was last started with."""
         if not self.started.exists():
             return {}
-        return differences(read_json(self.started)["settings"], self.settings)
+        return self._differences(self.started)
+
+    def _differences(self, path: Path) -> dict[str, str]:
+        return differences(comparable(read_json(path)["settings"]), comparable(self.settings))
 
     def start(self, goes_on: bool = False) -> None:
         """Note the settings and the time that earlier attempts took.
