@@ -17,4 +17,7 @@ if [[ $# -eq 0 ]]; then
   OMP_NUM_THREADS=1 EA_FAIRSEQ_NATIVE=0 "$python" -m pytest -q -n 2 --dist load \
     tests/test_ea_transformer.py tests/test_evolving.py tests/test_variants.py \
     tests/test_multihead_attention.py
+  # And what Triton computes on a GPU, interpreted here.
+  OMP_NUM_THREADS=1 EA_FAIRSEQ_NATIVE=triton TRITON_INTERPRET=1 \
+    "$python" -m pytest -q -n 2 --dist load tests/test_triton_attention.py
 fi

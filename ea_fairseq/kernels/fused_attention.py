@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from .library import Heads, address, fields, function, heads_of, visible_rows, with_rows
+from .ways import way
 
 
 @dataclass(frozen=True)
@@ -38,7 +39,8 @@ def fused_attention(
 
     Equal, to rounding, to ``EvolvingLogits``, a masked softmax, dropout and a product one after
     the other. Only ``queries``, ``keys``, ``values`` and ``carry`` are kept for the gradient, from
-    which the maps are computed again.
+    which the maps are computed again. By C++ or by Triton, see :mod:`.ways`; on a GPU dropout draws
+    other numbers than torch's.
 
     Args:
         queries: (batch, heads, tgt_len, head_dim), not yet scaled
@@ -60,12 +62,16 @@ def fused_attention(
     bsz, _, tgt_len, _ = queries.shape
     visible = visible_rows(visible, bsz, tgt_len, keys.size(2))
     queries, keys, values = map(with_rows, (queries, keys, values))
-    return _FusedAttention.apply(
+    carry = None if carry is None else carry.contiguous()
+    apply = _FusedAttention.apply
+    if way(queries, keys.size(2), kernel.size(-1)) == "triton":
+        from .triton_attention import attention as apply
+    return apply(
         queries,
         keys,
         values,
         visible,
-        None if carry is None else carry.contiguous(),
+        carry,
         kernel.contiguous(),
         bias.contiguous(),
         evolution,

@@ -23,6 +23,12 @@ from .build import built, compiler
 logger = logging.getLogger(__name__)
 
 SWITCH = "EA_FAIRSEQ_NATIVE"
+CHOICES = {
+    "0": "torch alone",
+    "1": "compiled, default",
+    "cpp": "compiled on the CPU alone",
+    "triton": "compiled by Triton alone, wherever it runs",
+}
 
 _switched_off: ContextVar[bool] = ContextVar("torch alone", default=False)
 
@@ -37,14 +43,33 @@ def torch_alone() -> Iterator[None]:
         _switched_off.reset(token)
 
 
+def is_switched_off() -> bool:
+    """Whether the code at hand runs inside :func:`torch_alone`."""
+    return _switched_off.get()
+
+
+def switch() -> str:
+    """What the user wants compiled: one of CHOICES.
+
+    Raises:
+        UserError: where the environment has another value
+    """
+    chosen = os.environ.get(SWITCH, "1")
+    if chosen not in CHOICES:
+        choices = ", ".join(f"{choice} ({means})" for choice, means in CHOICES.items())
+        raise UserError(f"{SWITCH}={chosen}: choices are {choices}")
+    return chosen
+
+
 def is_available(tensor: Tensor) -> bool:
     """Whether the library can work on this tensor, on this machine."""
-    return (
-        tensor.device.type == "cpu"
-        and tensor.dtype in (torch.float32, torch.float64)
-        and not _switched_off.get()
-        and load_library() is not None
-    )
+    return tensor.device.type == "cpu" and _works_on(tensor.dtype)
+
+
+@torch.compiler.assume_constant_result
+def _works_on(dtype: torch.dtype) -> bool:
+    single_or_double = dtype in (torch.float32, torch.float64)
+    return single_or_double and not is_switched_off() and load_library() is not None
 
 
 def needs_gradient(*tensors: Tensor | None) -> bool:
@@ -57,12 +82,9 @@ def load_library() -> ctypes.CDLL | None:
     """The library, built if need be, or None where it is switched off or cannot be built.
 
     Raises:
-        UserError: where the switch has another value than 0 or 1
+        UserError: where the switch has a value that it does not know
     """
-    switch = os.environ.get(SWITCH, "1")
-    if switch not in ("0", "1"):
-        raise UserError(f"{SWITCH}={switch}: choices are 0 (torch alone) and 1 (compiled, default)")
-    if switch == "0":
+    if switch() not in ("1", "cpp"):
         return None
     command = compiler()
     if command is None:

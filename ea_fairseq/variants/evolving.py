@@ -8,7 +8,8 @@ from torch import Tensor, nn
 from ..errors import UserError
 from ..kernels.fused_attention import Evolution, fused_attention
 from ..kernels.fused_step import fused_step
-from ..kernels.library import is_available, needs_gradient
+from ..kernels.library import needs_gradient
+from ..kernels.ways import way
 from .base import LogitTransform, Place, Projected, State, zero_hidden
 from .cached_heads import CachedHeads
 from .conv import KERNEL_SIZES, MAP_CONVOLUTIONS
@@ -160,7 +161,7 @@ class EvolvingLogits(LogitTransform):
         logits: Tensor | None = None,
     ) -> tuple[Tensor, Tensor | None, Tensor | None]:
         """See :meth:`LogitTransform.attend`; compiled where that is possible."""
-        if not self._compiled(queries, logits):
+        if self._way(queries, keys.size(2), logits) == "torch":
             return super().attend(
                 queries, keys, values, scaling, visible, carry, dropout, need_probs, logits
             )
@@ -191,7 +192,8 @@ class EvolvingLogits(LogitTransform):
         logits: Tensor | None = None,
     ) -> tuple[Tensor, Tensor | None, Tensor | None, State]:
         """See :meth:`LogitTransform.attend_step`; compiled where that is possible."""
-        compiled = self._compiled(queries, logits) and dropout == 0
+        src_len = cached.keys.size(0) if cached.rows is None else cached.rows.size(1)
+        compiled = self._way(queries, src_len, logits) == "cpp" and dropout == 0
         tensors = (queries, cached.keys, cached.values, carry, *state.values())
         if not compiled or needs_gradient(*tensors, *self.parameters()):
             return super().attend_step(
@@ -210,10 +212,11 @@ class EvolvingLogits(LogitTransform):
             need_probs=need_probs,
         )
 
-    def _compiled(self, queries: Tensor, logits: Tensor | None) -> bool:
-        """Whether the compiled library can do it: with the fixed numbers alone."""
-        fixed = self.convolution is not None and not self.learned_mixing
-        return fixed and logits is None and is_available(queries)
+    def _way(self, queries: Tensor, src_len: int, logits: Tensor | None) -> str:
+        """What is compiled knows the fixed numbers alone."""
+        if self.convolution is None or self.learned_mixing or logits is not None:
+            return "torch"
+        return way(queries, src_len, self.convolution.kernel_size[0])
 
     def _evolution(self, scaling: float) -> Evolution:
         convolution = self.convolution

@@ -1,0 +1,101 @@
+"""Three ways to the same numbers, and which of them a tensor takes: torch, C++ or Triton."""
+
+import functools
+import logging
+import os
+
+import torch
+from torch import Tensor
+
+from .library import SWITCH, is_available, is_switched_off, switch
+
+logger = logging.getLogger(__name__)
+
+# What the kernels of triton_kernels.py are made for.
+TYPES = (torch.float32, torch.float16, torch.bfloat16)
+KERNEL_SIZES = (1, 3, 5)
+MAX_HEADS, MAX_HEAD_DIM = 16, 128
+MAX_NUMBERS = 2**31 - 1  # of a map: its places are 32-bit integers
+CAPABILITY = (8, 0)  # of NVIDIA's chips
+VERSIONS = (3, 4), (4, 0)  # of Triton: from, to before
+
+
+def way(queries: Tensor, src_len: int, kernel_size: int) -> str:
+    """How evolving attention with a convolution is computed: "torch", "cpp" or "triton".
+
+    Args:
+        queries: (batch, heads, tgt_len, head_dim)
+        src_len: keys of each
+        kernel_size: of the convolution
+
+    Raises:
+        UserError: where ``EA_FAIRSEQ_NATIVE`` has a value that it does not know
+    """
+    if is_available(queries):
+        return "cpp"
+    if not _triton_runs_on(queries.device.type, queries.device.index):
+        return "torch"
+    batch, heads, tgt_len, head_dim = queries.shape
+    if queries.dtype not in TYPES:
+        return _torch_instead(f"{queries.dtype} numbers")
+    if heads > MAX_HEADS:
+        return _torch_instead(f"{heads} heads")
+    if head_dim > MAX_HEAD_DIM:
+        return _torch_instead(f"a head_dim of {head_dim}")
+    if kernel_size not in KERNEL_SIZES:
+        return _torch_instead(f"a kernel of {kernel_size}")
+    if batch * heads * tgt_len * src_len > MAX_NUMBERS:
+        return _torch_instead("maps this large")
+    return "triton"
+
+
+# What does not change while a program runs is a constant where torch.compile traces it.
+@torch.compiler.assume_constant_result
+def _triton_runs_on(kind: str, index: int | None) -> bool:
+    if is_switched_off():
+        return False
+    if kind == "cuda":
+        return _triton_runs_on_gpu(index)
+    return kind == "cpu" and switch() == "triton" and interprets()
+
+
+def interprets() -> bool:
+    """Whether Triton interprets its kernels on the CPU, which shows errors and takes its time."""
+    return os.environ.get("TRITON_INTERPRET") == "1"
+
+
+@functools.cache
+def _triton_runs_on_gpu(index: int | None) -> bool:
+    chosen = switch()
+    if chosen not in ("1", "triton"):
+        return False
+    try:
+        import triton
+    except ImportError as error:
+        _say(f"Triton cannot be imported ({error})")
+        return False
+    name, capability = torch.cuda.get_device_name(index), torch.cuda.get_device_capability(index)
+    here = f"{name}, Triton {triton.__version__}"
+    version = tuple(int(part) for part in triton.__version__.split(".")[:2])
+    if not VERSIONS[0] <= version < VERSIONS[1]:
+        _say(f"{here}: the kernels need Triton {VERSIONS[0][0]}.{VERSIONS[0][1]} or later")
+        return False
+    if torch.version.hip and chosen != "triton":
+        _say(f"{here}: nothing was tried on AMD; {SWITCH}=triton takes the kernels all the same")
+        return False
+    if not torch.version.hip and capability < CAPABILITY:
+        _say(f"{here}: the kernels need compute capability {CAPABILITY[0]}.{CAPABILITY[1]}")
+        return False
+    return True
+
+
+@torch.compiler.assume_constant_result
+def _torch_instead(what: str) -> str:
+    _say(f"Triton's kernels are not made for {what}")
+    return "torch"
+
+
+@functools.cache
+def _say(reason: str) -> None:
+    """Once each, however many layers meet it."""
+    logger.warning("%s: torch alone is used, which is slower", reason)

@@ -1,0 +1,38 @@
+"""Inputs of one evolving attention, and all that it computes from them."""
+
+import torch
+
+from ea_fairseq.variants.evolving import EvolvingLogits
+
+
+def attention_inputs(attention, num_heads, lengths, kernel_size, dtype, hide, **options):
+    """A transform and its inputs, all of which take gradients, and what is visible."""
+    torch.manual_seed(sum(lengths) + num_heads)
+    bsz, tgt_len, src_len = lengths
+    src_len = tgt_len if attention != "encoder-decoder" else src_len
+    settings = {"alpha": 0.3, "beta": 0.5, "convolution": True, "skip": True, **options}
+    transform = EvolvingLogits(attention, num_heads, kernel_size=kernel_size, **settings).to(dtype)
+    visible = None
+    if attention == "decoder":
+        visible = torch.ones(tgt_len, tgt_len, dtype=torch.bool).tril()[None, None]
+    if hide:
+        queries, keys = torch.rand(bsz, tgt_len) < 0.7, torch.rand(bsz, src_len) < 0.7
+        pairs = queries[:, None, :, None] & keys[:, None, None, :]
+        visible = pairs if visible is None else pairs & visible
+    shapes = [(bsz, num_heads, length, 6) for length in (tgt_len, src_len, src_len)]
+    shapes.append((bsz, num_heads, tgt_len, src_len))
+    tensors = [torch.randn(shape, dtype=dtype, requires_grad=True) for shape in shapes]
+    return transform, tensors, visible
+
+
+def results(transform, tensors, visible, dropout=0.0):
+    """Output, carry, probabilities, and the gradients of all inputs and parameters."""
+    torch.manual_seed(5)
+    queries, keys, values, carry = tensors
+    outputs = transform.attend(queries, keys, values, 0.7, visible, carry, dropout, need_probs=True)
+    outputs = [output for output in outputs if output is not None]
+    torch.manual_seed(6)  # whatever dropout drew
+    weights = [torch.randn_like(output) for output in outputs]
+    loss = sum((output * weight).sum() for output, weight in zip(outputs, weights, strict=True))
+    inputs = [*tensors, *transform.parameters()]
+    return outputs + list(torch.autograd.grad(loss, inputs, materialize_grads=True))

@@ -1,0 +1,246 @@
+"""Triton's kernels: equal to the equations on torch, on a GPU or interpreted on the CPU."""
+
+import itertools
+import os
+
+import pytest
+import torch
+from attention_cases import attention_inputs, results
+from torch.utils.checkpoint import checkpoint
+
+from ea_fairseq.kernels.library import torch_alone
+from ea_fairseq.kernels.ways import interprets, way
+
+ON_GPU = torch.cuda.is_available()
+DEVICE = "cuda" if ON_GPU else "cpu"
+pytestmark = pytest.mark.skipif(
+    not ON_GPU and not (interprets() and os.environ.get("EA_FAIRSEQ_NATIVE") == "triton"),
+    reason="needs a GPU, or TRITON_INTERPRET=1 EA_FAIRSEQ_NATIVE=triton as in scripts/test.sh",
+)
+REGIONS = ("encoder", "decoder", "encoder-decoder")
+
+
+def case(attention, num_heads, lengths, kernel_size, hide=True, dtype=torch.float32, **options):
+    """As attention_inputs, on the device."""
+    transform, tensors, visible = attention_inputs(
+        attention, num_heads, lengths, kernel_size, dtype, hide, **options
+    )
+    tensors = [tensor.detach().to(DEVICE).requires_grad_() for tensor in tensors]
+    assert way(tensors[0], lengths[2], kernel_size) == "triton"
+    return transform.to(DEVICE), tensors, None if visible is None else visible.to(DEVICE)
+
+
+def assert_close(found, expected, tolerance=3e-6):
+    for ours, theirs in zip(found, expected, strict=True):
+        assert ours.dtype == theirs.dtype
+        scale = 1 + theirs.abs().max().item()
+        torch.testing.assert_close(ours, theirs, rtol=0, atol=scale * tolerance)
+
+
+def assert_equal_to_torch(*inputs):
+    found = results(*inputs)
+    with torch_alone():
+        assert_close(found, results(*inputs))
+    return found
+
+
+# Every number of heads and every length with each kernel somewhere: all together take too long.
+@pytest.mark.parametrize("attention", REGIONS)
+@pytest.mark.parametrize(
+    "kernel_size, sizes",
+    [
+        (1, [(4, (1, 1, 1)), (16, (2, 5, 7))]),
+        (3, [(1, (1, 2, 1)), (4, (3, 9, 4)), (8, (2, 5, 7)), (3, (2, 33, 40))]),
+        (5, [(2, (2, 3, 7)), (5, (1, 6, 2))]),
+    ],
+)
+def test_values_and_gradients_equal_those_of_the_equations(attention, kernel_size, sizes):
+    for (num_heads, lengths), hide in zip(sizes, itertools.cycle((True, False))):  # noqa: B905
+        found = assert_equal_to_torch(*case(attention, num_heads, lengths, kernel_size, hide))
+        assert lengths[1] < 5 or all(tensor.any() for tensor in found)
+
+
+@pytest.mark.parametrize("left", [False, True])
+def test_a_sentence_gives_the_same_alone_and_padded(left):
+    transform, tensors, _ = case("encoder", 4, (2, 9, 9), 3, hide=False)
+    there = torch.arange(9, device=DEVICE)
+    there = (there >= 4) if left else (there < 5)
+    visible = torch.ones(2, 1, 9, 9, dtype=torch.bool, device=DEVICE)
+    visible[1] = there[:, None] & there
+    padded = transform.attend(*tensors[:3], 0.7, visible, tensors[3])
+    with torch.no_grad():
+        heads = [tensor[1:, :, there] for tensor in tensors]
+        alone = transform.attend(*heads[:3], 0.7, None, heads[3][..., there])
+    assert_close([padded[0][1:, :, there], padded[1][1:, :, there][..., there]], alone[:2])
+
+
+def test_without_carry_and_without_what_is_not_needed():
+    transform, (*heads, carry), visible = case("encoder", 2, (2, 4, 4), 3, skip=False)
+
+    def run():
+        output, evolved, probs = transform.attend(*heads, 0.7, visible, carry)
+        assert evolved is None and probs is None
+        return torch.autograd.grad(output.square().sum(), [*heads, *transform.parameters()])
+
+    found = run()
+    with torch_alone():
+        assert_close(found, run())
+
+
+def test_gradients_of_what_is_used_alone():
+    transform, tensors, visible = case("encoder", 2, (2, 5, 5), 3)
+
+    def grads(index):
+        outputs = transform.attend(*tensors[:3], 0.7, visible, tensors[3], need_probs=True)
+        return torch.autograd.grad(outputs[index].square().sum(), tensors, materialize_grads=True)
+
+    for index in range(3):
+        found = grads(index)
+        with torch_alone():
+            assert_close(found, grads(index))
+
+
+@pytest.mark.parametrize("alpha, beta", [(0.0, 1.0), (1.0, 0.0)])
+def test_the_ends_of_alpha_and_beta(alpha, beta):
+    assert_equal_to_torch(*case("decoder", 2, (2, 4, 4), 3, alpha=alpha, beta=beta))
+
+
+def test_dropout_gives_the_equations_with_the_same_noise():
+    """The noise, read off an output whose values are the identity, in torch's own operators."""
+    transform, (queries, keys, values, carry), visible = case("encoder", 2, (3, 6, 6), 3)
+    inputs = queries, keys, values, carry
+    with torch.no_grad():
+        torch.manual_seed(3)
+        identity = torch.eye(6, device=DEVICE).expand(3, 2, 6, 6)
+        used, _, probs = transform.attend(
+            queries, keys, identity, 0.7, visible, carry, 0.4, need_probs=True
+        )
+    noise = (used != 0) / 0.6
+    assert 0.2 < (used == 0)[probs > 0].float().mean() < 0.6
+    torch.manual_seed(3)
+    output = transform.attend(queries, keys, values, 0.7, visible, carry, 0.4)[0]
+    found = [output, *torch.autograd.grad(output.square().sum(), inputs)]
+    with torch_alone():
+        plain = transform.attend(queries, keys, values, 0.7, visible, carry, need_probs=True)[2]
+        expected = (plain * noise) @ values
+        assert_close(found, [expected, *torch.autograd.grad(expected.square().sum(), inputs)])
+    output = transform.attend(queries, keys, values, 0.7, visible, carry, 0.4)[0]
+    assert not torch.equal(output, found[0])  # another seed
+
+
+@pytest.fixture
+def exact_interpreter(monkeypatch):
+    """The interpreter's products take the bits of bfloat16 for whole numbers."""
+    if ON_GPU:
+        return
+    from triton.runtime.interpreter import InterpreterBuilder, TensorHandle, tl
+
+    product = InterpreterBuilder.create_dot
+
+    def create_dot(self, one, other, *others):
+        if one.dtype == tl.bfloat16:
+            one, other = (
+                TensorHandle((handle.data.astype("uint32") << 16).view("float32"), tl.float32)
+                for handle in (one, other)
+            )
+        return product(self, one, other, *others)
+
+    monkeypatch.setattr(InterpreterBuilder, "create_dot", create_dot)
+
+
+@pytest.mark.usefixtures("exact_interpreter")
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_half_precision_has_its_rounding_alone(dtype):
+    transform, tensors, visible = case("encoder-decoder", 4, (2, 6, 9), 3)
+    rounded = [tensor.detach().to(dtype).requires_grad_() for tensor in tensors[:3]]
+    exact = [tensor.detach().float().requires_grad_() for tensor in rounded]
+    found = results(transform, [*rounded, tensors[3]], visible)
+    with torch_alone():
+        expected = results(transform, [*exact, tensors[3]], visible)
+    assert [tensor.dtype for tensor in found[:6]] == [dtype, *[torch.float32] * 2, *[dtype] * 3]
+    epsilon = torch.finfo(dtype).eps
+    assert_close([tensor.float() for tensor in found], expected, 2 * epsilon)
+    # Maps stay in float32: products of numbers that are exact in half precision are, too.
+    assert_close(found[1:3], expected[1:3])
+
+
+def test_extreme_logits_stay_exact_and_nan_stays_nan():
+    transform, tensors, visible = case("encoder", 2, (2, 5, 5), 3)
+    with torch.no_grad():
+        tensors[0] *= 1e4
+        inputs = *tensors[:3], 0.7, visible, tensors[3]
+        found = transform.attend(*inputs, need_probs=True)
+        with torch_alone():
+            expected = transform.attend(*inputs, need_probs=True)
+        for ours, theirs in zip(found, expected, strict=True):
+            torch.testing.assert_close(ours, theirs, rtol=1e-5, atol=1e-5)
+        tensors[0][0, 0] = float("nan")
+        output = transform.attend(*inputs)[0]
+        seen = visible[0].any(dim=-1)[0]
+        assert output[0, :, seen].isnan().all() and output[1].isfinite().all()
+
+
+def test_two_runs_give_the_same_bits():
+    inputs = case("encoder", 2, (2, 33, 33), 3)
+    for ours, again in zip(results(*inputs), results(*inputs), strict=True):
+        assert torch.equal(ours, again)
+
+
+def test_keeps_no_map_for_the_gradient():
+    transform, tensors, visible = case("decoder", 2, (2, 20, 20), 3)
+    kept = []
+
+    def keep(tensor):
+        kept.append(tensor.untyped_storage().nbytes() // 4)
+        return tensor
+
+    with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
+        transform.attend(*tensors[:3], 0.7, visible, None)
+    assert kept and max(kept) < 2 * 2 * 20 * 20
+
+
+def test_torch_knows_the_operators():
+    from ea_fairseq.kernels.triton_attention import evolving_attention
+
+    transform, tensors, visible = case("encoder", 2, (2, 3, 3), 3)
+    kernel, bias = transform.convolution.kernel(), transform.convolution.bias
+    for carry, needed in ((tensors[3], True), (None, False)):
+        constants = 0.3, 0.5, 0.7, 0, 0, False, 0.0, needed, needed
+        arguments = *tensors[:3], visible, carry, kernel, bias, None, *constants
+        torch.library.opcheck(evolving_attention, arguments)
+
+
+@pytest.mark.parametrize("dropout", [0.0, 0.3])
+def test_compiles_without_a_break_in_the_graph(dropout):
+    transform, tensors, visible = case("decoder", 2, (2, 4, 4), 3)
+
+    def run(queries, keys, values, carry):
+        return transform.attend(queries, keys, values, 0.7, visible, carry, dropout)[0].sin()
+
+    backend = "inductor" if ON_GPU else "aot_eager"
+    torch.manual_seed(1)
+    found = torch.compile(run, fullgraph=True, backend=backend)(*tensors)
+    grads = torch.autograd.grad(found.square().sum(), tensors)
+    torch.manual_seed(1)
+    expected = run(*tensors)
+    # inductor draws other random numbers
+    if dropout == 0 or not ON_GPU:
+        expected = [expected, *torch.autograd.grad(expected.square().sum(), tensors)]
+        assert_close([found, *grads], expected)
+
+
+def test_checkpointed_activations_give_the_same_gradients():
+    transform, tensors, visible = case("encoder", 2, (2, 4, 4), 3)
+
+    def run(*inputs):
+        return transform.attend(*inputs[:3], 0.7, visible, inputs[3], 0.3)[0]
+
+    def grads(output):
+        return torch.autograd.grad(output.square().sum(), tensors)
+
+    torch.manual_seed(2)
+    expected = grads(run(*tensors))
+    torch.manual_seed(2)
+    found = grads(checkpoint(run, *tensors, use_reentrant=False))
+    for ours, theirs in zip(found, expected, strict=True):
+        assert torch.equal(ours, theirs)

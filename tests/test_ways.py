@@ -1,0 +1,105 @@
+"""Which of the three ways an attention takes, and what is said where it is torch."""
+
+import logging
+import sys
+from types import SimpleNamespace
+
+import pytest
+import torch
+
+from ea_fairseq.errors import UserError
+from ea_fairseq.kernels import library, ways
+from ea_fairseq.kernels.build import compiler
+
+
+@pytest.fixture
+def gpu(monkeypatch, caplog):
+    """A machine with a GPU as the arguments say; returns the way of queries there, and what was
+    said."""
+    monkeypatch.delenv("EA_FAIRSEQ_NATIVE", raising=False)
+
+    def gpu(shape=(2, 4, 5, 8), dtype=torch.float32, kernel_size=3, **machine):
+        machine = {"capability": (9, 0), "triton": "3.7.1", "hip": None, **machine}
+        ways._triton_runs_on_gpu.cache_clear()
+        ways._say.cache_clear()
+        monkeypatch.setattr(torch.cuda, "get_device_name", lambda _: "a chip")
+        monkeypatch.setattr(torch.cuda, "get_device_capability", lambda _: machine["capability"])
+        monkeypatch.setattr(torch.version, "hip", machine["hip"])
+        module = machine["triton"] and SimpleNamespace(__version__=machine["triton"])
+        monkeypatch.setitem(sys.modules, "triton", module)
+        device = torch.device("cuda", 0)
+        queries = SimpleNamespace(device=device, dtype=dtype, shape=torch.Size(shape))
+        caplog.clear()
+        with caplog.at_level(logging.WARNING):
+            found = {ways.way(queries, 7, kernel_size) for _ in range(3)}
+        return *found, caplog.messages
+
+    yield gpu
+    ways._triton_runs_on_gpu.cache_clear()
+    ways._say.cache_clear()
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])
+def test_a_gpu_takes_triton(gpu, dtype):
+    assert gpu(dtype=dtype) == ("triton", [])
+    assert gpu((1, 16, 1024, 128), dtype, 5, capability=(8, 0)) == ("triton", [])
+
+
+@pytest.mark.parametrize(
+    "machine, said",
+    [
+        ({"capability": (7, 5)}, "a chip, Triton 3.7.1: the kernels need compute capability 8.0"),
+        ({"triton": "2.1.0"}, "a chip, Triton 2.1.0: the kernels need Triton 3.4"),
+        ({"triton": None}, "Triton cannot be imported"),
+        ({"hip": "6.4"}, "nothing was tried on AMD; EA_FAIRSEQ_NATIVE=triton"),
+        ({"dtype": torch.float64}, "not made for torch.float64 numbers"),
+        ({"shape": (2, 17, 5, 8)}, "not made for 17 heads"),
+        ({"shape": (2, 4, 5, 129)}, "not made for a head_dim of 129"),
+        ({"kernel_size": 7}, "not made for a kernel of 7"),
+        ({"shape": (1 << 25, 16, 5, 8)}, "not made for maps this large"),
+    ],
+)
+def test_what_triton_does_not_do_falls_back_to_torch_and_says_so_once(gpu, machine, said):
+    found, messages = gpu(**machine)
+    assert found == "torch" and len(messages) == 1
+    assert said in messages[0] and "torch alone is used" in messages[0]
+
+
+@pytest.mark.parametrize("switch, way", [("0", "torch"), ("cpp", "torch"), ("triton", "triton")])
+def test_the_switch_chooses_silently(gpu, monkeypatch, switch, way):
+    monkeypatch.setenv("EA_FAIRSEQ_NATIVE", switch)
+    assert gpu() == (way, [])
+
+
+def test_the_switch_takes_amd_all_the_same(gpu, monkeypatch):
+    monkeypatch.setenv("EA_FAIRSEQ_NATIVE", "triton")
+    assert gpu(hip="6.4") == ("triton", [])
+
+
+def test_a_wrong_switch_is_refused_on_a_gpu_too(gpu, monkeypatch):
+    monkeypatch.setenv("EA_FAIRSEQ_NATIVE", "cuda")
+    with pytest.raises(UserError, match="EA_FAIRSEQ_NATIVE=cuda: .*0 .*1 .*cpp .*triton"):
+        gpu()
+
+
+def test_torch_alone_is_torch_everywhere(gpu):
+    with library.torch_alone():
+        assert gpu() == ("torch", [])
+        assert ways.way(torch.zeros(1, 2, 3, 4), 5, 3) == "torch"
+
+
+@pytest.mark.skipif(compiler() is None, reason="no C++ compiler")
+def test_the_cpu_takes_cpp_except_in_half_precision(monkeypatch):
+    library.load_library.cache_clear()
+    monkeypatch.delenv("EA_FAIRSEQ_NATIVE", raising=False)
+    assert ways.way(torch.zeros(1, 2, 3, 4), 5, 3) == "cpp"
+    assert ways.way(torch.zeros(1, 2, 3, 4).half(), 5, 3) == "torch"
+
+
+@pytest.mark.parametrize("interpreted, way", [("1", "triton"), ("0", "torch")])
+def test_the_cpu_takes_triton_where_it_is_interpreted(monkeypatch, interpreted, way):
+    library.load_library.cache_clear()
+    monkeypatch.setenv("EA_FAIRSEQ_NATIVE", "triton")
+    monkeypatch.setenv("TRITON_INTERPRET", interpreted)
+    assert ways.way(torch.zeros(1, 2, 3, 4), 5, 3) == way
+    library.load_library.cache_clear()
