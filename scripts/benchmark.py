@@ -192,7 +192,7 @@ def print_table(rows: list[dict[str, Any]], archs: tuple[str, str]) -> None:
 
 
 def main(argv: list[str] | None = None) -> int:
-    from benchmarks.models import BASELINES, Setting
+    from benchmarks.models import Setting, baseline_of
 
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -215,15 +215,16 @@ def main(argv: list[str] | None = None) -> int:
     for name in ("rounds", "threads", "vocabulary"):
         if getattr(args, name) < (10 if name == "vocabulary" else 1):
             parser.error(f"--{name} {getattr(args, name)} is too small")
-    if args.baseline is None and args.arch not in BASELINES:
-        parser.error(f"--arch {args.arch}: name its --baseline; known are {', '.join(BASELINES)}")
+    try:
+        archs = (args.baseline or baseline_of(args.arch), args.arch)
+    except ValueError as error:
+        parser.error(str(error))
 
     import torch
 
     if args.device == "cuda" and not torch.cuda.is_available():
         parser.error("--device cuda: torch sees no GPU")
     torch.set_num_threads(args.threads)
-    archs = (args.baseline or BASELINES[args.arch], args.arch)
     setting = Setting(args.vocabulary, args.device, args.threads)
     suites = args.suites or list(SUITES)
     rows = []

@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-BASELINES = {"ea_transformer_lite": "transformer_lite", "ea_transformer_base": "transformer"}
+BASELINES = {"lite": "transformer_lite", "base": "transformer"}
 PAD, EOS, SPECIAL = 1, 2, 4
 
 
@@ -32,6 +32,20 @@ class Setting:
     options: dict[str, Any] = field(default_factory=dict)
 
 
+def baseline_of(arch: str) -> str:
+    """fairseq's own Transformer of an architecture's size.
+
+    Raises:
+        ValueError: for what is no architecture of a variant
+    """
+    from ea_fairseq.variants import architectures
+
+    known = architectures()
+    if arch not in known:
+        raise ValueError(f"--arch {arch}: choose from {', '.join(known)}; or name its --baseline")
+    return BASELINES[known[arch][1].size]
+
+
 def build(arch: str, setting: Setting, seed: int = 1) -> tuple[torch.nn.Module, Any]:
     """A fresh model and a task that holds its dictionaries.
 
@@ -44,7 +58,9 @@ def build(arch: str, setting: Setting, seed: int = 1) -> tuple[torch.nn.Module, 
     import ea_fairseq  # noqa: F401  (registers the architectures)
 
     if arch not in ARCH_CONFIG_REGISTRY:
-        raise ValueError(f"{arch}: no such architecture; choices: {', '.join(BASELINES)}, ...")
+        raise ValueError(
+            f"{arch}: no such architecture; choices: {', '.join(ARCH_CONFIG_REGISTRY)}"
+        )
     args = argparse.Namespace(
         arch=arch,
         dropout=setting.dropout,
