@@ -4,11 +4,14 @@ import json
 from pathlib import Path
 
 import benchmark
+import benchmark_variants
 import pytest
 import torch
 from benchmarks.memory import peak_memory
 from benchmarks.models import PAD, Decoding, Setting, Training, batch
 from benchmarks.timing import Comparison, alternate
+
+from ea_fairseq.variants import architectures
 
 SMALL = Setting(vocabulary=50, threads=1)
 
@@ -92,12 +95,26 @@ def test_writes_table_and_json(tmp_path, capsys, monkeypatch):
     assert list(tmp_path.iterdir()) == [path]
 
 
+def test_every_variant_has_its_row(monkeypatch, tmp_path):
+    monkeypatch.setattr(benchmark_variants, "Setting", lambda threads: SMALL)
+    for name in ("suite_train", "suite_decode"):
+        monkeypatch.setattr(benchmark_variants, name, lambda archs, *_: [{"ratio": len(archs[1])}])
+    path = tmp_path / "table.md"
+    assert benchmark_variants.main(["--markdown", str(path), "--threads", "1"]) == 0
+    rows = [
+        [cell.strip() for cell in line.split("|")[1:-1]] for line in path.read_text().split("\n")
+    ]
+    lite = [name for name, (_, arch) in architectures().items() if arch.size == "lite"]
+    assert [row[0] for row in rows[2:] if row] == ["transformer_lite", *lite]
+    assert rows[2][3:] == ["1.00", "1.00"] and rows[3][3] == f"{len(lite[0]):.2f}"
+
+
 @pytest.mark.parametrize(
     "arguments, message",
     [
         (["speed"], "speed: no such suite; choices: train, length, memory, decode, growth"),
         (["--rounds", "0"], "--rounds 0 is too small"),
-        (["--arch", "lstm"], "--arch lstm: name its --baseline"),
+        (["--arch", "lstm"], "--arch lstm: choose from "),
         (["--device", "cuda"], "--device cuda: torch sees no GPU"),
         (
             ["--arch", "nonsense", "--baseline", "transformer", "train"],
