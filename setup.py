@@ -17,19 +17,21 @@ setup(
     install_requires=[
         "torch>=2.6",
         "ve-fairseq>=0.12.3,<0.13",
+        # Using a trained model: its folder and its text.
+        "safetensors>=0.5",
+        "sentencepiece>=0.2",
+        "subword-nmt>=0.3.8",
+        "sacremoses>=0.1",
+        "PyYAML>=6",
     ],
     extras_require={
         # What the recipes in examples/ and the scripts need beyond the plugin itself.
         "recipes": [
-            "sentencepiece>=0.2",
-            "subword-nmt>=0.3.8",
             "sacrebleu>=2.4",
-            "sacremoses>=0.1",
             "babel>=2.14",
             "num2words>=0.5.13",
             "tensorboard>=2.15",
             "matplotlib>=3.8",
-            "PyYAML>=6",
         ],
         "test": ["pytest>=8"],
     },

@@ -156,7 +156,7 @@ def _build(data: dict) -> Corpus:
         raise ValueError(f"source_lang and target_lang are both {data['source_lang']!r}")
     _check_types(Corpus, data, "")
     data = dict(data)
-    data["tokenize"] = _tokenization(data.get("tokenize", {}))
+    data["tokenize"] = tokenization(data.get("tokenize", {}))
     data["clean"] = _section(Cleaning, data.get("clean", {}), "clean")
     data["downloads"] = [_download(download) for download in data.get("downloads", [])]
     data["files"] = {name: _parts(name, value) for name, value in data.get("files", {}).items()}
@@ -210,7 +210,12 @@ def _section(cls: type, data: object, where: str):
         raise ValueError(f"{where}: lacks one of {', '.join(missing)}") from error
 
 
-def _tokenization(data: object) -> Tokenization:
+def tokenization(data: object) -> Tokenization:
+    """The settings under the key `tokenize`.
+
+    Raises:
+        ValueError: a key or value is not known.
+    """
     settings = _section(Tokenization, data, "tokenize")
     lists = {}
     for key in ("normalize", "straight_apostrophes", "printable_only"):

@@ -2,4 +2,6 @@
 
 tokens.py    cleaning, normalising, tokenising, detokenising
 subwords.py  applying BPE or sentencepiece
+sentences.py where a sentence ends
+processing.py  all of it, for a model
 """

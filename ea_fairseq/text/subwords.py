@@ -1,5 +1,6 @@
 """Applying subwords: subword-nmt's BPE, or sentencepiece."""
 
+from collections.abc import Callable
 from functools import lru_cache, partial
 from pathlib import Path
 
@@ -17,12 +18,32 @@ def apply(kind: str, path: Path, lines: list[str]) -> list[str]:
         path: what `learn` wrote.
         lines: tokenised text.
     """
-    return _load(kind, path, path.stat().st_mtime_ns)(lines)
+    return _loaded_once(kind, path, path.stat().st_mtime_ns)(lines)
 
 
 @lru_cache(maxsize=1)
-def _load(kind: str, path: Path, modified: int):
+def _loaded_once(kind: str, path: Path, modified: int) -> Callable[[list[str]], list[str]]:
     """Loaded once in each process, and again if the file changes."""
+    return loaded(kind, path)
+
+
+def loaded(kind: str, path: Path) -> Callable[[list[str]], list[str]]:
+    """What splits lines into subwords; see `apply`.
+
+    Raises:
+        ValueError: naming the file, if it holds no such subwords.
+    """
+    try:
+        return _load(kind, path)
+    except FileNotFoundError:
+        raise ValueError(f"{path}: no such file") from None
+    # subword-nmt ends the program for a line that is no merge.
+    except (OSError, RuntimeError, ValueError, SystemExit) as error:
+        reason = " ".join(str(error).split())
+        raise ValueError(f"{path}: cannot be used for subwords ({kind}): {reason}") from error
+
+
+def _load(kind: str, path: Path) -> Callable[[list[str]], list[str]]:
     if kind == "sentencepiece":
         import sentencepiece
 

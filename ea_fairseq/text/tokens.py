@@ -57,7 +57,7 @@ class Tokenizer:
         lang: language code; decides on abbreviations, apostrophes and quotation marks.
         settings: the corpus' `tokenize` settings.
         kind: "train", "valid" or "test"; some settings hold for some of them only.
-        subword: "bpe" or "sentencepiece", whose marker must not appear in the text.
+        subword: "bpe" or "sentencepiece", whose marker must not appear in the text; or "none".
     """
 
     def __init__(self, lang: str, settings: Tokenization, kind: str, subword: str):
@@ -100,7 +100,9 @@ def protect_marker(line: str, subword: str) -> str:
     """
     if subword == "bpe":
         return re.sub("@(?=@)", "@ ", line)
-    return line.replace("\u2581", "_")
+    if subword == "sentencepiece":
+        return line.replace("\u2581", "_")
+    return line
 
 
 def detokenize(tokens: list[str], lang: str) -> list[str]:

@@ -1,0 +1,64 @@
+"""Raw text to a model's tokens and back, with the settings of the model's corpus."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from .subwords import loaded
+from .tokens import Tokenization, Tokenizer, clean_line, detokenizer
+
+SUBWORDS = ("bpe", "sentencepiece", "none")
+
+
+@dataclass(frozen=True)
+class TextSettings:
+    """How text became tokens when a model was trained.
+
+    ``subword`` "none" is for a model whose text comes split already.
+    """
+
+    source_lang: str
+    target_lang: str
+    tokenize: Tokenization = field(default_factory=Tokenization)
+    subword: str = "bpe"
+
+
+class TextProcessing:
+    """Makes tokens of a raw line, as preparation made them of test sets, and text of tokens.
+
+    Args:
+        settings: the corpus' settings
+        codes: the BPE codes or the sentencepiece model; None where text comes split already
+    """
+
+    def __init__(self, settings: TextSettings, codes: Path | None):
+        self.settings = settings
+        self._tokenize = Tokenizer(
+            settings.source_lang, settings.tokenize, "test", settings.subword
+        )
+        self._split = None if settings.subword == "none" else loaded(settings.subword, codes)
+        self._detokenize = None
+        if settings.tokenize.tokenizer == "moses":
+            self._detokenize = detokenizer(settings.target_lang)
+
+    def tokens(self, line: str) -> list[str]:
+        """A raw line's tokens, in subwords."""
+        tokens = self._tokenize(clean_line(line))
+        if self._split is not None:
+            tokens = self._split([tokens])[0]
+        return tokens.split()
+
+    def text(self, tokens: list[str]) -> str:
+        """The text that a model's tokens stand for."""
+        words = join_subwords(tokens, self.settings.subword)
+        return " ".join(words) if self._detokenize is None else self._detokenize(words)
+
+
+def join_subwords(tokens: list[str], subword: str) -> list[str]:
+    """Words of subwords, as fairseq's ``--post-process`` makes them."""
+    if subword == "bpe":
+        return (" ".join(tokens) + " ").replace("@@ ", "").split()
+    if subword == "sentencepiece":
+        return "".join(tokens).replace("\u2581", " ").split()
+    return tokens

@@ -1,0 +1,9 @@
+"""Using a trained model.
+
+model_folder.py        a model as a folder: weights, dictionaries, text settings; nothing that runs
+fairseq_checkpoint.py  such a folder made of a checkpoint of fairseq's, and back
+exporting.py           such a folder made of a recipe's run
+search.py              beam search
+translator.py          `Translator`: text in, text out
+attention_maps.py      what every attention of a model looked at
+"""

@@ -1,0 +1,178 @@
+"""What every attention of a model looked at, while it read a source and wrote a target."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from fairseq.models import FairseqEncoderDecoderModel
+from fairseq.modules import MultiheadAttention
+from torch import Tensor, nn
+
+from ..errors import UserError
+from ..kernels.library import torch_alone
+from ..modules.multihead_attention import TransformedAttention
+from ..variants import zero_hidden
+
+#: Kind of attention -> where it lies in a model: encoder or decoder, and the layers' attribute.
+_PLACES = {
+    "encoder": ("encoder", "self_attn"),
+    "decoder": ("decoder", "self_attn"),
+    "encoder-decoder": ("decoder", "encoder_attn"),
+}
+
+
+@dataclass(frozen=True)
+class LayerMaps:
+    """The maps of one attention in one layer, each (heads, tgt_len, src_len), 0 where hidden.
+
+    Attributes:
+        fresh: L, the scaled products of queries and keys
+        carry: Z of the layer below, where it is mixed in, else None
+        convolution: relu(conv(A)), before it is weighed by beta, or None
+        evolved: Z, of which the probabilities are the softmax; equal to ``fresh`` in a plain
+            Transformer
+        probs: the probabilities; a row sums to 1
+    """
+
+    fresh: Tensor
+    carry: Tensor | None
+    convolution: Tensor | None
+    evolved: Tensor
+    probs: Tensor
+
+
+@torch.no_grad()
+def attention_maps(
+    model: FairseqEncoderDecoderModel, source: list[int], target: list[int]
+) -> dict[str, list[LayerMaps]]:
+    """The maps of every layer's attentions for one pair of sentences.
+
+    Args:
+        model: fairseq's Transformer, or one of this project's, in evaluation mode
+        source: numbers of its tokens, the end of sentence last
+        target: likewise; row t of the decoder's maps is of the step that writes target[t]
+
+    Returns:
+        "encoder" (src_len x src_len), "decoder" (tgt_len x tgt_len) and "encoder-decoder"
+        (tgt_len x src_len): a list over the layers, the lowest first
+
+    Raises:
+        UserError: for another kind of model.
+    """
+    for kind in _PLACES:
+        _modules(model, kind)
+    model = _private(model)
+    device = next(model.parameters()).device
+    read = torch.tensor([source], device=device)
+    # What the decoder reads is one token behind, the end of sentence first.
+    written = torch.tensor([[target[-1], *target[:-1]]], device=device)
+    with torch_alone(), ExitStack() as stack:
+        records = {
+            kind: [
+                stack.enter_context(_recording(attention)) for attention in _modules(model, kind)
+            ]
+            for kind in _PLACES
+        }
+        model(read, torch.tensor([len(source)], device=device), written)
+    return {kind: [record.maps() for record in layers] for kind, layers in records.items()}
+
+
+def _private(model: FairseqEncoderDecoderModel) -> FairseqEncoderDecoderModel:
+    """The model again, with the same weights: what is hooked on it no other thread meets."""
+    kept = [*model.parameters(), *model.buffers(), model.encoder.dictionary]
+    kept.append(model.decoder.dictionary)
+    return copy.deepcopy(model, {id(thing): thing for thing in kept})
+
+
+def _modules(model: FairseqEncoderDecoderModel, kind: str) -> list[nn.Module]:
+    side, name = _PLACES[kind]
+    layers = getattr(getattr(model, side), "layers", [])
+    modules = [getattr(layer, name, None) for layer in layers]
+    if not modules or not all(isinstance(module, MultiheadAttention) for module in modules):
+        raise UserError(f"{type(model).__name__} has no {kind} attention in each of its layers")
+    return modules
+
+
+class _Record:
+    """What one attention did in one pass: tensors with a batch of one in front."""
+
+    def __init__(self) -> None:
+        self.kept: dict[str, Tensor | None] = {"carry": None, "convolution": None}
+
+    def maps(self) -> LayerMaps:
+        """Without the batch, in float32, on the CPU."""
+        kept = {
+            name: None if value is None else value.detach().squeeze(0).float().cpu()
+            for name, value in self.kept.items()
+        }
+        return LayerMaps(**kept)
+
+
+@contextmanager
+def _recording(attention: MultiheadAttention) -> Iterator[_Record]:
+    """Notes what an attention does as long as the context lasts."""
+    record = _Record()
+    hooks = (_transformed if isinstance(attention, TransformedAttention) else _plain)(
+        attention, record
+    )
+    try:
+        yield record
+    finally:
+        for hook in hooks:
+            hook.remove()
+
+
+def _transformed(attention: TransformedAttention, record: _Record) -> list[Any]:
+    """Hooks on an attention of this project's: on its transform, and on what it returns."""
+
+    def ask_for_probs(module: nn.Module, args: tuple, kwargs: dict[str, Any]) -> Any:
+        return args, {**kwargs, "need_weights": True}
+
+    def keep_probs(module: nn.Module, args: tuple, output: tuple) -> None:
+        record.kept["probs"] = output[1].transpose(0, 1)
+
+    def keep_logits(module: nn.Module, args: tuple, output: tuple) -> None:
+        logits, visible, carry = args
+        record.kept["fresh"] = zero_hidden(logits, visible)
+        record.kept["carry"] = carry if module.uses_carry else None
+        record.kept["evolved"] = zero_hidden(*output)
+
+    def keep_convolution(module: nn.Module, args: tuple, output: Tensor) -> None:
+        record.kept["convolution"] = output
+
+    hooks = [
+        attention.register_forward_pre_hook(ask_for_probs, with_kwargs=True),
+        attention.register_forward_hook(keep_probs),
+        attention.transform.register_forward_hook(keep_logits),
+    ]
+    convolution = getattr(attention.transform, "convolution", None)
+    if convolution is not None:
+        hooks.append(convolution.register_forward_hook(keep_convolution))
+    return hooks
+
+
+def _plain(attention: MultiheadAttention, record: _Record) -> list[Any]:
+    """A hook on fairseq's attention, which says of its maps no more than the probabilities: they
+    are computed once more, from what it is given."""
+
+    def compute(module: MultiheadAttention, args: tuple, kwargs: dict[str, Any]) -> None:
+        query, key = kwargs["query"], kwargs["key"]
+        queries = _heads(module.q_proj(query) * module.scaling, module.num_heads)
+        logits = queries @ _heads(module.k_proj(key), module.num_heads).transpose(2, 3)
+        hidden = kwargs.get("attn_mask")
+        visible = None if hidden is None else hidden > -torch.inf
+        masked = logits if visible is None else logits.masked_fill(~visible, -torch.inf)
+        record.kept["fresh"] = record.kept["evolved"] = zero_hidden(logits, visible)
+        record.kept["probs"] = masked.softmax(dim=-1)
+
+    return [attention.register_forward_pre_hook(compute, with_kwargs=True)]
+
+
+def _heads(projected: Tensor, num_heads: int) -> Tensor:
+    """(length, 1, embed_dim) to (1, heads, length, head_dim)."""
+    return projected.unflatten(2, (num_heads, -1)).permute(1, 2, 0, 3)

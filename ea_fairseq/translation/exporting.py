@@ -1,0 +1,215 @@
+"""Model folders made of a recipe's run, or of any checkpoint of fairseq's translation task."""
+
+from __future__ import annotations
+
+import platform
+import shlex
+import sys
+from collections import Counter
+from collections.abc import Iterable
+from importlib import metadata
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+from ..corpus.config import tokenization
+from ..errors import UserError
+from ..files import read_json
+from ..text.processing import TextSettings
+from ..text.sentences import split_sentences
+from .building import unshared_weights
+from .fairseq_checkpoint import TrainedModel
+from .model_folder import Longest, ModelConfig, Search, write_model_folder
+
+# Lines of the training data in which its lengths are counted.
+_LINES = 200_000
+# The share of lines that may be longer than what is called the longest.
+_LONGER = 0.001
+# So many sentences in a line, as one line in a hundred has, were learned.
+_USUAL = 0.01
+
+# What a model folder knows of fairseq-generate's options: option -> name, the others that change
+# nothing but speed and looks, and those that make another search.
+_SEARCH_OPTIONS = {
+    "beam": "beam",
+    "lenpen": "lenpen",
+    "unkpen": "unkpen",
+    "unnormalized": "unnormalized",
+    "min-len": "min_len",
+    "max-len-a": "max_len_a",
+    "max-len-b": "max_len_b",
+}
+_WITHOUT_EFFECT = frozenset(
+    [
+        *("max-tokens", "batch-size", "required-batch-size-multiple", "num-workers"),
+        *("post-process", "remove-bpe", "nbest", "print-step", "print-alignment", "cpu", "fp16"),
+        *("no-progress-bar", "log-format", "log-interval", "task", "scoring", "quiet"),
+        *("source-lang", "target-lang", "skip-invalid-size-inputs-valid-test", "seed"),
+    ]
+)
+
+
+def export_run(run: Path, folder: Path) -> list[str]:
+    """Makes a model folder of a recipe's run.
+
+    Args:
+        run: the run's folder, <work-dir>/runs/<corpus>/<recipe>/seed<k>
+        folder: the model folder
+
+    Returns:
+        options of the run's search that Translator does not have
+
+    Raises:
+        UserError: naming what is missing.
+    """
+    averaged, best = run / "averaged.pt", run / "checkpoints" / "checkpoint_best.pt"
+    checkpoint = averaged if averaged.exists() else best
+    if not checkpoint.exists():
+        raise UserError(f"{run}: no run of a recipe that has a model: {averaged.name} is not there")
+    work, corpus_name = run.absolute().parents[3], run.absolute().parents[1].name
+    data = work / "data" / corpus_name
+    corpus = read_json(data / "prepared.json")["settings"]
+    text = TextSettings(
+        corpus["source_lang"],
+        corpus["target_lang"],
+        tokenization(corpus["tokenize"]),
+        corpus["subword"],
+    )
+    results = read_json(run / "results.json") if (run / "results.json").exists() else {}
+    search, unknown = search_settings(results.get("settings", {}).get("generate") or {})
+    trained = TrainedModel(checkpoint, data / "bin", (text.source_lang, text.target_lang))
+    config = ModelConfig(
+        trained.arch,
+        trained.options,
+        text,
+        longest_sources(
+            _lines(data / "raw" / f"train.{text.source_lang}"),
+            _lines(data / "bpe" / f"train.{text.source_lang}"),
+            text.source_lang,
+        ),
+        search,
+        results.get("scores", {}),
+        results.get("versions") or _versions(),
+        _command(),
+    )
+    weights = unshared_weights(trained.model)
+    write_model_folder(folder, config, weights, trained.dictionaries, data / "codes")
+    return unknown
+
+
+def export_checkpoint(
+    checkpoint: Path,
+    folder: Path,
+    data: Path | None = None,
+    languages: tuple[str | None, str | None] = (None, None),
+    tokenize: Any = None,
+    codes: Path | None = None,
+) -> None:
+    """Makes a model folder of a checkpoint.
+
+    Args:
+        checkpoint: of fairseq's translation task
+        folder: the model folder
+        data: folder of the dictionaries; default: the one that the checkpoint was trained on
+        languages: source and target; default: the checkpoint's
+        tokenize: a corpus.yml's settings of that name; default: text comes tokenised
+        codes: BPE codes or sentencepiece model; default: text comes split into subwords
+
+    Raises:
+        UserError: naming what is missing.
+    """
+    trained = TrainedModel(checkpoint, data, languages)
+    config = ModelConfig(
+        trained.arch,
+        trained.options,
+        TextSettings(
+            *trained.languages,
+            tokenization({"tokenizer": "none"} if tokenize is None else tokenize),
+            "none" if codes is None else subword_kind(codes),
+        ),
+        versions=_versions(),
+        command=_command(),
+    )
+    write_model_folder(folder, config, unshared_weights(trained.model), trained.dictionaries, codes)
+
+
+def subword_kind(codes: Path) -> str:
+    """Whether a file holds BPE codes or a sentencepiece model.
+
+    Raises:
+        UserError: naming the file, if it cannot be read.
+    """
+    try:
+        start = codes.read_bytes()[:4096]
+    except OSError as error:
+        raise UserError(f"{codes}: cannot be read: {error.strerror}") from error
+    try:
+        # A sentencepiece model is binary; 4096 bytes may end within a character.
+        start.decode("utf-8", errors="strict" if len(start) < 4096 else "ignore")
+    except UnicodeDecodeError:
+        return "sentencepiece"
+    return "sentencepiece" if b"\0" in start or start[:1] == b"\n" else "bpe"
+
+
+def search_settings(options: dict[str, Any]) -> tuple[Search, list[str]]:
+    """The search that a recipe's ``generate`` options ask for.
+
+    Returns:
+        the search, and options that `Search` has no word for
+    """
+    known = {
+        _SEARCH_OPTIONS[name]: value
+        for name, value in options.items()
+        if name in _SEARCH_OPTIONS and value is not None
+    }
+    unknown = [
+        name
+        for name, value in options.items()
+        if name not in _SEARCH_OPTIONS
+        and name not in _WITHOUT_EFFECT
+        and value not in (None, False)
+    ]
+    return Search(**known), unknown
+
+
+def longest_sources(raw: Iterable[str], split: Iterable[str], lang: str) -> Longest:
+    """The lengths of training sources, but for a few that are longer.
+
+    Args:
+        raw: the sources as text
+        split: the same in subwords
+        lang: their language
+    """
+    tokens = Counter(len(line.split()) for line in islice(split, _LINES))
+    sentences = Counter(len(split_sentences(line, lang)) for line in islice(raw, _LINES))
+    return Longest(_all_but(tokens, _LONGER), _all_but(sentences, _USUAL))
+
+
+def _all_but(counts: Counter[int], share: float) -> int | None:
+    """The number that no more than a share of those counted is above; None for no count."""
+    above = share * counts.total()
+    for number in sorted(counts, reverse=True):
+        if counts[number] > above:
+            return max(number, 1)
+        above -= counts[number]
+    return None
+
+
+def _lines(path: Path) -> Iterable[str]:
+    if not path.exists():
+        return
+    with open(path, encoding="utf-8", newline="\n") as file:
+        yield from file
+
+
+def _versions() -> dict[str, str]:
+    """Of what a model is read and run with."""
+    packages = ("ea_fairseq", "torch", "ve-fairseq")
+    return {
+        "python": platform.python_version(),
+        **{name: metadata.version(name) for name in packages},
+    }
+
+
+def _command() -> str:
+    return shlex.join([Path(sys.argv[0]).name, *sys.argv[1:]])

@@ -1,0 +1,155 @@
+"""Between fairseq's checkpoints and model folders."""
+
+from __future__ import annotations
+
+import argparse
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import fairseq.tasks  # noqa: F401  (before this module may know the models)
+from fairseq import checkpoint_utils, options
+from fairseq.data import data_utils
+from fairseq.dataclass.utils import convert_namespace_to_omegaconf
+from fairseq.models import ARCH_CONFIG_REGISTRY, FairseqEncoderDecoderModel
+from omegaconf import OmegaConf
+
+from ..compat.atomic_saving import save_checkpoint_file
+from ..errors import UserError
+from ..files import new_folder
+from .building import build_model, load_dictionary, load_model, load_weights, model_options
+from .model_folder import ModelFolder
+
+CHECKPOINT = "model.pt"
+
+
+class TrainedModel:
+    """The model of a checkpoint of fairseq's translation task.
+
+    Attributes:
+        arch: the architecture
+        options: the model's options
+        languages: source and target
+        dictionaries: their files
+        model: in evaluation mode, with the checkpoint's weights in float32
+
+    Args:
+        path: the checkpoint
+        data: folder of the dictionaries (and binarized data); default: the one trained on
+        languages: source and target; default: those of the checkpoint or of the data
+
+    Raises:
+        UserError: naming the file or what is missing.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        data: Path | None = None,
+        languages: tuple[str | None, str | None] = (None, None),
+    ):
+        state = checkpoint_utils.load_checkpoint_to_cpu(str(path))
+        cfg = state.get("cfg")
+        task, model = (_settings(cfg, name) for name in ("task", "model"))
+        if task.get("_name") != "translation":
+            raise UserError(f"{path}: of the task {task.get('_name')!r}, not of translation")
+        folder = Path(data or str(task.get("data") or "").split(":")[0])
+        if not folder.is_dir():
+            raise UserError(
+                f"{path}: {folder} is no folder: give that of the dictionaries (--data)"
+            )
+        self.languages = _languages(path, folder, task, languages)
+        source, target = (folder / f"dict.{language}.txt" for language in self.languages)
+        self.dictionaries = source, target
+        self.arch = str(model.get("arch") or model.get("_name"))
+        # Older checkpoints keep the lengths with the task alone.
+        lengths = {name: task[name] for name in _LENGTHS if task.get(name) is not None}
+        self.options = model_options(self.arch, {**lengths, **model})
+        loaded = load_dictionary(source), load_dictionary(target)
+        try:
+            self.model = build_model(self.arch, self.options, loaded).eval()
+        except UserError as error:
+            raise UserError(f"{path}: {error}") from error
+        load_weights(self.model, {k: _single(v) for k, v in state["model"].items()}, path)
+
+
+_LENGTHS = ("max_source_positions", "max_target_positions")
+
+
+def _single(value: Any) -> Any:
+    """Weights in float32, in which they are used; other numbers as they are."""
+    return value.float() if value.is_floating_point() else value
+
+
+def _settings(cfg: Any, name: str) -> dict[str, Any]:
+    """A section of a checkpoint's settings: hydra's, a dictionary, or a namespace."""
+    section = cfg.get(name) if cfg is not None else None
+    if isinstance(section, argparse.Namespace):
+        return vars(section)
+    if OmegaConf.is_config(section):
+        return OmegaConf.to_container(section, resolve=True)
+    return dict(section) if isinstance(section, Mapping) else {}
+
+
+def _languages(
+    path: Path, folder: Path, task: dict[str, Any], given: tuple[str | None, str | None]
+) -> tuple[str, str]:
+    in_data = data_utils.infer_language_pair(str(folder))
+    pairs = [given, (task.get("source_lang"), task.get("target_lang")), in_data]
+    source, target = (next(filter(None, names), None) for names in zip(*pairs, strict=True))
+    if source is None or target is None:
+        raise UserError(f"{path}: does not say its languages: give --source-lang, --target-lang")
+    return source, target
+
+
+def write_fairseq_folder(folder: ModelFolder, path: Path) -> None:
+    """Writes a model folder's model as fairseq-generate and fairseq-train take it.
+
+    Args:
+        folder: the model
+        path: new folder of model.pt, the dictionaries, and the codes
+
+    Raises:
+        UserError: if something has that name.
+    """
+    if path.exists():
+        raise UserError(f"{path}: is there already; choose another name")
+    model, _ = load_model(folder)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with new_folder(path) as new:
+        save_checkpoint_file(_state(folder, model, path), str(new / CHECKPOINT))
+        names = [*folder.config.dictionaries, folder.config.codes]
+        for name in filter(None, names):
+            shutil.copyfile(folder.path / name, new / name)
+
+
+def _state(folder: ModelFolder, model: FairseqEncoderDecoderModel, path: Path) -> dict[str, Any]:
+    """A checkpoint's content as fairseq's trainer writes it, but for the state of a training."""
+    config = folder.config
+    arguments = [str(path.absolute()), "--task", "translation", "--arch", config.arch]
+    arguments += ["--source-lang", config.text.source_lang]
+    arguments += ["--target-lang", config.text.target_lang]
+    args = options.parse_args_and_arch(options.get_training_parser(), arguments)
+    # The parser has filled in what the architecture says of options that were not given.
+    completed = argparse.Namespace(**config.options)
+    ARCH_CONFIG_REGISTRY[config.arch](completed)
+    vars(args).update(vars(completed))
+    cfg = convert_namespace_to_omegaconf(args)
+    return {
+        "args": None,
+        "cfg": OmegaConf.to_container(cfg, resolve=True, enum_to_str=True),
+        "model": model.state_dict(),
+        "criterion": None,
+        "optimizer_history": [
+            {
+                "criterion_name": "",
+                "optimizer_name": "",
+                "lr_scheduler_state": {},
+                "num_updates": 0,
+            }
+        ],
+        "task_state": {},
+        "extra_state": {"train_iterator": {"epoch": 1}, "val_loss": None},
+        "last_optimizer_state": None,
+    }

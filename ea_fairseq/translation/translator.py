@@ -1,0 +1,475 @@
+"""Text in, text out."""
+
+from __future__ import annotations
+
+import math
+import re
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+from tqdm import tqdm
+
+from ..errors import UserError
+from ..files import sha256
+from ..text.sentences import split_sentences
+from .attention_maps import LayerMaps, attention_maps
+from .building import load_model
+from .model_folder import ModelFolder, Search, read_model_folder
+from .search import BeamSearch, Hypothesis
+
+#: What happens to text longer than what a model was trained on.
+LONG = ("split", "refuse", "whole")
+
+_DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
+_WITHOUT_SPACES = ("zh", "ja", "th")  # languages that write none between sentences
+_CLAUSE = re.compile(r"(?<=[,;:،、，；])\s*")
+_EOS = "</s>"
+
+
+@dataclass(frozen=True)
+class Part:
+    """A sentence, or what was translated at once, and one translation of it.
+
+    The end of sentence, ``</s>``, is the last of the tokens on both sides.
+
+    Attributes:
+        source_tokens: what the model read
+        tokens: what it wrote
+        token_scores: log-probability of each token, to base 2, as fairseq-generate prints them
+        score: their sum divided by their number to the power of the length penalty
+        attention: (tokens, source tokens), encoder-decoder attention, the mean of the last layer's
+            heads; None where the model has none
+    """
+
+    source_tokens: list[str]
+    tokens: list[str]
+    token_scores: list[float]
+    score: float
+    attention: Tensor | None
+
+
+@dataclass(frozen=True)
+class Translation:
+    """A text and one of its translations.
+
+    Attributes:
+        source: the text that was given
+        text: its translation
+        parts: what was translated at once, in order: one for most texts, none for an empty one
+        problem: why the text, or a part of it, could not be translated as it should; or None
+    """
+
+    source: str
+    text: str
+    parts: tuple[Part, ...] = ()
+    problem: str | None = None
+
+    @property
+    def tokens(self) -> list[str]:
+        """The translation's tokens, over all parts."""
+        return [token for part in self.parts for token in part.tokens]
+
+    @property
+    def token_scores(self) -> list[float]:
+        """Their log-probabilities, to base 2."""
+        return [score for part in self.parts for score in part.token_scores]
+
+    @property
+    def source_tokens(self) -> list[str]:
+        """The source's tokens, over all parts."""
+        return [token for part in self.parts for token in part.source_tokens]
+
+    @property
+    def score(self) -> float:
+        """The part's score; of several, their mean by number of tokens; 0 for an empty text."""
+        count = len(self.tokens)
+        return sum(part.score * len(part.tokens) for part in self.parts) / count if count else 0.0
+
+    @cached_property
+    def attention(self) -> Tensor | None:
+        """(tokens, source tokens), 0 between parts; None where the model has none."""
+        maps = [part.attention for part in self.parts]
+        return None if not maps or any(map_ is None for map_ in maps) else torch.block_diag(*maps)
+
+
+class Translator:
+    """Translates text with a model folder, or with several that decide together.
+
+    Nothing changes after it is built: threads may share one.
+
+    Args:
+        model: the folder; or a list of folders with equal dictionaries and text settings
+        device: torch's name of where to compute
+        dtype: "float32" or "bfloat16"
+        threads: of torch, for the whole process; default: torch's own choice
+
+    Raises:
+        UserError: naming what is missing, damaged, or does not fit.
+    """
+
+    def __init__(
+        self,
+        model: str | Path | Sequence[str | Path],
+        *,
+        device: str = "cpu",
+        dtype: str = "float32",
+        threads: int | None = None,
+    ):
+        paths = [model] if isinstance(model, str | Path) else list(model)
+        if not paths:
+            raise UserError("no model is given")
+        if dtype not in _DTYPES:
+            raise UserError(f"dtype is {dtype!r}: choose from {', '.join(_DTYPES)}")
+        if threads is not None:
+            if threads < 1:
+                raise UserError(f"threads is {threads!r}: expected a whole number from 1")
+            torch.set_num_threads(threads)
+        self.folders: list[ModelFolder] = [read_model_folder(path) for path in paths]
+        for other in self.folders[1:]:
+            _check_same_text(self.folders[0], other)
+        self.config = self.folders[0].config
+        loaded = [load_model(folder) for folder in self.folders]
+        self.source_dictionary, self.target_dictionary = loaded[0][1]
+        try:
+            self.models = [m.to(device=device, dtype=_DTYPES[dtype]) for m, _ in loaded]
+        except (RuntimeError, AssertionError) as error:  # torch built without the device, say
+            raise UserError(f"device {device!r}: {str(error).splitlines()[0]}") from error
+        self._beam_search = BeamSearch(self.models, self.target_dictionary)
+        self._processing = self.folders[0].text_processing()
+        self._most = min(model.encoder.max_positions() for model in self.models)
+        text = self.config.text
+        self._joint_source, self._joint = (
+            "" if language[:2] in _WITHOUT_SPACES else " "
+            for language in (text.source_lang, text.target_lang)
+        )
+
+    def translate(
+        self,
+        text: str | Sequence[str],
+        *,
+        beam: int | None = None,
+        n_best: int = 1,
+        lenpen: float | None = None,
+        max_tokens: int = 4000,
+        long: str = "split",
+        details: bool = False,
+        progress: bool = False,
+    ) -> Any:
+        """Translates a text, or each of a list.
+
+        Args:
+            text: any text; an empty one has an empty translation
+            beam: hypotheses that the search goes on with; default: what the model was tested with
+            n_best: translations of each text, at most `beam`
+            lenpen: length penalty: more than 1 favours longer translations; default: as `beam`
+            max_tokens: source tokens of a batch, padding included
+            long: what happens to text with more subwords or sentences than the model was trained
+                on: "split" at the ends of its sentences; "refuse"; "whole", as far as it can go
+            details: whether to return `Translation`s, which have scores, tokens and attention
+            progress: whether to show a progress bar on standard error
+
+        Returns:
+            of a text its translation, of a list a list; with `n_best` above 1 a list of
+            translations, the best first, in the place of each
+
+        Raises:
+            UserError: for bad options; and without `details`, naming the texts, where some cannot
+                be translated. `Translation.problem` tells with `details`.
+        """
+        one = isinstance(text, str)
+        texts = [text] if one else list(text)
+        request = self._request(beam, n_best, lenpen, max_tokens, long, details)
+        results = list(self._translate(texts, request, 0, progress))
+        return results[0] if one else results
+
+    def stream(
+        self,
+        texts: Iterable[str],
+        *,
+        beam: int | None = None,
+        n_best: int = 1,
+        lenpen: float | None = None,
+        max_tokens: int = 4000,
+        long: str = "split",
+        details: bool = False,
+        progress: bool = False,
+        buffer: int = 2000,
+    ) -> Iterator[Any]:
+        """Translates texts as they come, in their order, in memory that does not grow.
+
+        Args:
+            texts: any number of them
+            buffer: texts that are read, sorted by length and translated together
+            beam, n_best, lenpen, max_tokens, long, details, progress: as for `translate`
+
+        Yields:
+            what `translate` returns for each of a list
+        """
+        if buffer < 1:
+            raise UserError(f"buffer is {buffer!r}: expected a whole number from 1")
+        request = self._request(beam, n_best, lenpen, max_tokens, long, details)
+        texts = iter(texts)
+        number = 0
+        with tqdm(disable=not progress, unit=" texts", file=sys.stderr) as bar:
+            while chunk := list(islice(texts, buffer)):
+                for result in self._translate(chunk, request, number):
+                    yield result
+                    bar.update()
+                number += len(chunk)
+
+    def tokens(self, text: str) -> list[str]:
+        """A text's tokens as the model reads them, without the end of sentence."""
+        return self._processing.tokens(text)
+
+    def attention_maps(self, part: Part, model: int = 0) -> dict[str, list[LayerMaps]]:
+        """What each attention looked at while the model read and wrote a part of a translation.
+
+        The maps' axes are the part's ``source_tokens`` and ``tokens``; row t of the decoder's is of
+        the step that wrote ``tokens[t]``, and its column s of what that step had read there: the
+        end of sentence for s = 0, then ``tokens[s - 1]``.
+
+        Args:
+            part: of a `Translation`; one made by hand may hold any tokens
+            model: which of an ensemble
+
+        Returns:
+            see :func:`~.attention_maps.attention_maps`
+        """
+        source = self._numbers(part.source_tokens[:-1])
+        words = self.target_dictionary
+        target = [*(words.index(token) for token in part.tokens[:-1]), words.eos()]
+        return attention_maps(self.models[model], source, target)
+
+    def _request(
+        self,
+        beam: int | None,
+        n_best: int,
+        lenpen: float | None,
+        max_tokens: int,
+        long: str,
+        details: bool,
+    ) -> _Request:
+        changes = {"beam": beam, "lenpen": lenpen}
+        given = {name: value for name, value in changes.items() if value is not None}
+        search = replace(self.config.search, **given)
+        if type(n_best) is not int or not 1 <= n_best <= search.beam:
+            raise UserError(f"n_best is {n_best!r}: choose from 1 to beam, {search.beam}")
+        if type(max_tokens) is not int or max_tokens < 1:
+            raise UserError(f"max_tokens is {max_tokens!r}: expected a whole number from 1")
+        if long not in LONG:
+            raise UserError(f"long is {long!r}: choose from {', '.join(LONG)}")
+        return _Request(search, n_best, max_tokens, long, details)
+
+    def _translate(
+        self, texts: list[str], request: _Request, first: int, progress: bool = False
+    ) -> Iterator[Any]:
+        """The results for some texts; ``first`` is the number of the first, for messages."""
+        pieces = [self._pieces(text, request.long) for text in texts]
+        if not request.details:
+            refused = [first + i + 1 for i, found in enumerate(pieces) if found.problem]
+            if refused:
+                more = f" and {len(refused) - 1} more" if len(refused) > 1 else ""
+                raise UserError(
+                    f"text {refused[0]}{more}: {pieces[refused[0] - first - 1].problem}"
+                )
+        sources = [source for found in pieces for source in found.tokens if source]
+        hypotheses = iter(self._search(sources, request, progress))
+        for text, found in zip(texts, pieces, strict=True):
+            alternatives = [next(hypotheses) if tokens else [] for tokens in found.tokens]
+            results = self._results(text, found, alternatives, request)
+            if not request.details:
+                results = [result.text for result in results]
+            yield results if request.n_best > 1 else results[0]
+
+    def _search(
+        self, sources: list[list[str]], request: _Request, progress: bool
+    ) -> list[list[Hypothesis]]:
+        """Hypotheses of token sequences, which are sorted into batches by length."""
+        # The longest first: fairseq's LSTM wants that within a batch, and memory is short at once.
+        order = sorted(range(len(sources)), key=lambda i: -len(sources[i]))
+        found: list[list[Hypothesis]] = [[] for _ in sources]
+        batch: list[int] = []
+        with tqdm(
+            total=len(sources), disable=not progress, unit=" sentences", file=sys.stderr
+        ) as bar:
+            for place, i in enumerate(order):
+                batch.append(i)
+                following = order[place + 1] if place + 1 < len(order) else None
+                longest = len(sources[batch[0]]) + 1
+                if following is not None and longest * (len(batch) + 1) <= request.max_tokens:
+                    continue
+                numbers = [self._numbers(sources[i]) for i in batch]
+                results = self._beam_search(numbers, request.search, request.details)
+                for i, hypotheses in zip(batch, results, strict=True):
+                    found[i] = hypotheses[: request.n_best]
+                bar.update(len(batch))
+                batch = []
+        return found
+
+    def _numbers(self, tokens: list[str]) -> list[int]:
+        """The tokens' numbers and the end of sentence."""
+        words = self.source_dictionary
+        numbers = [words.index(token) for token in tokens]
+        # A text that speaks of fairseq's own symbols has no padding or end in it.
+        return [n if n >= words.nspecial else words.unk() for n in numbers] + [words.eos()]
+
+    def _results(
+        self,
+        text: str,
+        found: _Pieces,
+        alternatives: list[list[Hypothesis]],
+        request: _Request,
+    ) -> list[Translation]:
+        """The translations of one text, the best first, out of those of its pieces."""
+        results = []
+        for rank in range(request.n_best):
+            written, parts, problem = [], [], found.problem
+            for tokens, joint, hypotheses in zip(
+                found.tokens, found.joints, alternatives, strict=True
+            ):
+                written.append(joint)
+                if not hypotheses:  # an empty line
+                    continue
+                hypothesis = hypotheses[min(rank, len(hypotheses) - 1)]
+                part = self._part(tokens, hypothesis)
+                parts.append(part)
+                written.append(self._text(part.tokens[:-1]))
+                if hypothesis.cut:
+                    count = len(part.tokens) - 1
+                    problem = f"the translation was cut at {count} tokens, the limit of its length"
+            results.append(Translation(text, "".join(written), tuple(parts), problem))
+        return results
+
+    def _text(self, tokens: list[str]) -> str:
+        """What a model's tokens say; its special symbols, but the unknown word, say nothing."""
+        words = self.target_dictionary
+        silent = (words.bos_word, words.pad_word, words.eos_word)
+        return self._processing.text([token for token in tokens if token not in silent])
+
+    def _part(self, source_tokens: list[str], hypothesis: Hypothesis) -> Part:
+        words = self.target_dictionary
+        return Part(
+            [*source_tokens, _EOS],
+            [*(words[number] for number in hypothesis.tokens[:-1]), _EOS],
+            [score / math.log(2) for score in hypothesis.token_scores],
+            hypothesis.score / math.log(2),
+            hypothesis.attention,
+        )
+
+    def _pieces(self, text: str, long: str) -> _Pieces:
+        """What of a text is translated at once, and what stands in front of each piece."""
+        if not isinstance(text, str):
+            raise UserError(f"{text!r} is no text")
+        pieces = _Pieces([], [])
+        for number, paragraph in enumerate(re.split("\r\n|\r|\n", text)):
+            try:
+                found = self._split(paragraph, long)
+            except _TooLong as error:
+                return _Pieces([], [], str(error))
+            pieces.tokens += found
+            joint = "\n" if number else ""
+            pieces.joints += [joint] + [self._joint] * (len(found) - 1)
+        return pieces
+
+    def _split(self, line: str, long: str) -> list[list[str]]:
+        """The tokens of a line, in as few pieces as the model was trained on; one empty piece for
+        an empty line.
+
+        Raises:
+            _TooLong: saying why, where that cannot be
+        """
+        tokens = self.tokens(line)
+        readable = self._most - 1  # the end of sentence takes one
+        if long == "whole" or not tokens:
+            _check_length(tokens, readable, "takes")
+            return [tokens]
+        longest = self.config.longest
+        most = min(longest.tokens or readable, readable)
+        sentences = split_sentences(line, self.config.text.source_lang)
+        most_sentences = longest.sentences or len(sentences)
+        if long == "refuse":
+            _check_length(tokens, most, "was trained on")
+            if len(sentences) > most_sentences:
+                raise _TooLong(
+                    f"{len(sentences)} sentences; the model was trained on {most_sentences}"
+                )
+            return [tokens]
+        if len(tokens) <= most and len(sentences) <= most_sentences:
+            return [tokens]
+
+        groups: list[list[str]] = []
+        count = in_group = 0
+        for sentence in sentences:
+            units = [sentence]
+            # A little longer than usual, a sentence is still better off whole.
+            if len(self.tokens(sentence)) > min(2 * most, readable):
+                units = [clause for clause in _CLAUSE.split(sentence) if clause]
+            for place, unit in enumerate(units):
+                length = len(self.tokens(unit))
+                new_sentence = place == 0
+                fits = count + length <= most and in_group + new_sentence <= most_sentences
+                if not groups or not fits:
+                    groups.append([])
+                    count = in_group = 0
+                groups[-1].append(unit)
+                count += length
+                in_group += new_sentence
+        pieces = [self.tokens(self._joint_source.join(group)) for group in groups]
+        for piece in pieces:
+            _check_length(piece, readable, "takes")
+        return [piece for piece in pieces if piece]
+
+
+@dataclass(frozen=True)
+class _Request:
+    """What a call of `Translator.translate` asks for."""
+
+    search: Search
+    n_best: int
+    max_tokens: int
+    long: str
+    details: bool
+
+
+@dataclass
+class _Pieces:
+    """What of a text is translated at once.
+
+    Attributes:
+        tokens: of each piece, none for an empty line
+        joints: what stands in front of each piece's translation
+        problem: why the text cannot be translated, or None
+    """
+
+    tokens: list[list[str]]
+    joints: list[str]
+    problem: str | None = None
+
+
+class _TooLong(Exception):
+    """A text that the model cannot take."""
+
+
+def _check_length(tokens: list[str], most: int, verb: str) -> None:
+    if len(tokens) > most:
+        raise _TooLong(f"{len(tokens):,} subwords in one piece; the model {verb} {most:,}")
+
+
+def _check_same_text(folder: ModelFolder, other: ModelFolder) -> None:
+    """Refuse an ensemble of models that read or write different tokens."""
+    if folder.config.text != other.config.text:
+        raise UserError(
+            f"{other.path}: has other languages or text settings than {folder.path}: "
+            f"{other.config.text}, {folder.config.text}"
+        )
+    names = [*folder.config.dictionaries, folder.config.codes]
+    for name in filter(None, names):
+        if sha256(folder.path / name) != sha256(other.path / name):
+            raise UserError(f"{other.path / name}: differs from {folder.path / name}")

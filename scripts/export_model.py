@@ -1,0 +1,95 @@
+#!/usr/bin/env python3
+"""Make a model folder of what was trained: all that translating needs, ready to be handed on.
+
+    python scripts/export_model.py work/runs/multi30k.de-en/ea_transformer_lite/seed1 model
+    python scripts/export_model.py checkpoints/averaged.pt model --data bin --codes codes \\
+        --tokenizer moses
+    python scripts/export_model.py model for_fairseq --to-fairseq
+
+The first takes a recipe's run, with its text settings and scores; the second any checkpoint of
+fairseq's translation task, plain Transformers included; the third writes a model folder as a
+checkpoint (model.pt) with dictionaries, for fairseq-generate and --finetune-from-model.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Export; the exit code is 0 when the folder is there."""
+    args = make_parser().parse_args(argv)
+    try:
+        export(args)
+    except ValueError as error:
+        print(f"export_model.py: error: {error}", file=sys.stderr)
+        return 1
+    print(f"wrote {args.output}")
+    return 0
+
+
+def make_parser() -> argparse.ArgumentParser:
+    """The command line."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "model", type=Path, help="a recipe's run, a checkpoint, or (--to-fairseq) a model folder"
+    )
+    parser.add_argument("output", type=Path, help="the folder to write")
+    parser.add_argument("--to-fairseq", action="store_true", help="from a model folder to fairseq")
+    checkpoint = parser.add_argument_group("of a checkpoint")
+    checkpoint.add_argument(
+        "--data", type=Path, help="folder of the dictionaries (default: the one trained on)"
+    )
+    checkpoint.add_argument("--source-lang", "-s", help="(default: the checkpoint's)")
+    checkpoint.add_argument("--target-lang", "-t", help="(default: the checkpoint's)")
+    checkpoint.add_argument(
+        "--codes",
+        type=Path,
+        help="BPE codes or sentencepiece model (default: text comes split into subwords)",
+    )
+    checkpoint.add_argument(
+        "--tokenizer",
+        choices=("moses", "none"),
+        help="what text was tokenised with (default: none, text comes tokenised)",
+    )
+    checkpoint.add_argument("--lowercase", action="store_true", help="text was lower-cased")
+    return parser
+
+
+def export(args: argparse.Namespace) -> None:
+    """What the command line asks for."""
+    of_checkpoint = ("data", "source_lang", "target_lang", "codes", "tokenizer", "lowercase")
+    is_folder = args.model.is_dir()
+    for name in of_checkpoint:
+        if is_folder and getattr(args, name):
+            option = "--" + name.replace("_", "-")
+            raise ValueError(f"{option} is for a checkpoint; {args.model} is a folder")
+    if not args.model.exists():
+        raise ValueError(f"{args.model}: no such file or folder")
+    if args.to_fairseq:
+        from ea_fairseq.translation.fairseq_checkpoint import write_fairseq_folder
+        from ea_fairseq.translation.model_folder import read_model_folder
+
+        write_fairseq_folder(read_model_folder(args.model), args.output)
+        return
+    from ea_fairseq.translation.exporting import export_checkpoint, export_run
+
+    if is_folder:
+        for option in export_run(args.model, args.output):
+            print(
+                f"warning: generate: {option} is no option of Translator, whose search does "
+                "without it",
+                file=sys.stderr,
+            )
+        return
+    tokenize = {"tokenizer": args.tokenizer or "none", "lowercase": args.lowercase}
+    languages = (args.source_lang, args.target_lang)
+    export_checkpoint(args.model, args.output, args.data, languages, tokenize, args.codes)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,45 @@
+"""Small model folders for the tests, with weights drawn at random."""
+
+import torch
+from small_models import TINY, build, dictionary
+
+from ea_fairseq.text.processing import TextSettings
+from ea_fairseq.text.tokens import Tokenization
+from ea_fairseq.translation.building import unshared_weights
+from ea_fairseq.translation.model_folder import Longest, ModelConfig, Search, write_model_folder
+
+WORDS = [f"w{number}" for number in range(20)]
+
+#: For text that is tokenised and split already.
+PLAIN = TextSettings("de", "en", Tokenization(tokenizer="none"), "none")
+
+# With layer norms in front, random weights do not write the same word for ever.
+PRE_NORM = {"encoder_normalize_before": True, "decoder_normalize_before": True}
+
+
+def strong(arch, seed=1, **options):
+    """A float32 model whose every source gets another answer (with seed 1), of several lengths."""
+    torch.manual_seed(seed)
+    model = build(arch, **{**PRE_NORM, **options}).eval()
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            if "embed_tokens" in name:
+                parameter.normal_(std=0.25)
+            elif "layer_norm" not in name:
+                parameter.normal_(std=0.5 if "output_projection" in name else 0.3)
+    return model
+
+
+def write_folder(path, arch="ea_transformer_lite", seed=1, **settings):
+    """A model folder with a model of that kind; ``settings`` are fields of `ModelConfig`."""
+    options = {**PRE_NORM, **settings.pop("options", {})}
+    model = strong(arch, seed, **options)
+    words = path.with_name(f"{path.name}.dict.txt")
+    dictionary().save(str(words))
+    config = ModelConfig(
+        arch,
+        {**TINY, **options},
+        **{"text": PLAIN, "search": Search(max_len_b=15), "longest": Longest(12, 2), **settings},
+    )
+    write_model_folder(path, config, unshared_weights(model), (words, words), None)
+    return path

@@ -1,0 +1,135 @@
+"""Beam search: the hypotheses of fairseq's, for 1,000 sentences and every setting."""
+
+import random
+
+import pytest
+import torch
+from fairseq.sequence_generator import SequenceGenerator
+from fairseq_commands import binarize, generation, run
+from small_folders import WORDS as NAMES
+from small_folders import strong, write_folder
+from small_models import EOS, PAD, TINY, dictionary, padded
+
+from ea_fairseq import Translator
+from ea_fairseq.translation.building import build_model
+from ea_fairseq.translation.fairseq_checkpoint import write_fairseq_folder
+from ea_fairseq.translation.model_folder import Search, read_model_folder
+from ea_fairseq.translation.search import BeamSearch
+
+WORDS = dictionary()
+SETTINGS = {
+    "beam 5": Search(max_len_b=12),
+    "beam 1": Search(beam=1, max_len_b=12),
+    "beam 3, long": Search(beam=3, lenpen=1.5, max_len_b=12),
+    "beam 4, short": Search(beam=4, lenpen=-0.3, max_len_b=12),
+    "not normalized": Search(unnormalized=True, max_len_b=12),
+    "no word": Search(min_len=0, max_len_b=0),
+    "from 4 tokens": Search(min_len=4, max_len_b=9),
+    "without unknown": Search(unkpen=2.0, max_len_b=12),
+    "with unknown": Search(unkpen=-3.0, max_len_b=12),
+    "beam over the dictionary": Search(beam=40, max_len_b=4),
+}
+
+
+def sources(count, seed, most=9):
+    draw = random.Random(seed)
+    return [
+        [*(draw.randrange(4, len(WORDS)) for _ in range(draw.randint(1, most))), EOS]
+        for _ in range(count)
+    ]
+
+
+def of_fairseq(models, batch, search):
+    """What fairseq-generate finds, as (tokens, score, scores of the tokens)."""
+    generator = SequenceGenerator(
+        models,
+        WORDS,
+        beam_size=search.beam,
+        max_len_a=search.max_len_a,
+        max_len_b=search.max_len_b,
+        min_len=search.min_len,
+        normalize_scores=not search.unnormalized,
+        len_penalty=search.lenpen,
+        unk_penalty=search.unkpen,
+    )
+    tokens = padded([torch.tensor(source) for source in batch], left=True)
+    sample = {"net_input": {"src_tokens": tokens, "src_lengths": tokens.ne(PAD).sum(dim=1)}}
+    return generator.generate(models, sample)
+
+
+def check(models, batch, search):
+    found = BeamSearch(models, WORDS)(batch, search, need_attention=True)
+    expected = of_fairseq(models, batch, search)
+    for source, ours, theirs in zip(batch, found, expected, strict=True):
+        assert len(ours) == len(theirs) > 0
+        for mine, other in zip(ours, theirs, strict=True):
+            assert mine.tokens == other["tokens"].tolist()
+            assert mine.score == pytest.approx(other["score"].item(), abs=2e-5)
+            scores = other["positional_scores"].tolist()
+            assert mine.token_scores == pytest.approx(scores, abs=1e-4)
+            attention = other["attention"].t()[:, -len(source) :]
+            assert torch.allclose(mine.attention, attention, atol=1e-5)
+
+
+@pytest.mark.parametrize("search", SETTINGS.values(), ids=SETTINGS.keys())
+@pytest.mark.parametrize("arch", ["ea_transformer_lite", "transformer_lite"])
+def test_every_setting_gives_the_hypotheses_of_fairseq(arch, search):
+    check([strong(arch)], sources(30, seed=1), search)
+
+
+def test_a_limit_by_the_length_of_the_source():
+    """fairseq's goes by the longest source of the batch: sources of equal length."""
+    batch = [source for source in sources(200, seed=2) if len(source) == 6]
+    assert len(batch) > 10
+    check([strong("ea_transformer_lite")], batch, Search(max_len_a=0.5, max_len_b=2))
+
+
+def test_an_ensemble():
+    models = [strong("ea_transformer_lite", 1), strong("transformer_lite", 2)]
+    check(models, sources(40, seed=3), Search(max_len_b=12))
+
+
+@pytest.mark.parametrize(
+    ("arch", "options"),
+    [
+        ("fconv", {"encoder_layers": "[(16, 3)] * 2", "decoder_layers": "[(16, 3)] * 2"}),
+        ("lstm", {"encoder_layers": 1, "decoder_layers": 1, "decoder_hidden_size": 16}),
+        ("transformer", {"adaptive_softmax_cutoff": "8,12", "decoder_layers": 1}),
+    ],
+)
+def test_other_architectures_of_fairseq(arch, options):
+    sizes = {"encoder_embed_dim": 16, "decoder_embed_dim": 16, "decoder_out_embed_dim": 16}
+    sizes = sizes if arch != "transformer" else TINY
+    most = {"max_source_positions": 20, "max_target_positions": 20}
+    model = build_model(arch, {**sizes, **most, **options}, (WORDS, WORDS)).eval()
+    batch = sorted(sources(12, seed=4), key=len, reverse=True)  # what fairseq's LSTM needs
+    search = Search(beam=3, max_len_b=8)
+    found = BeamSearch([model], WORDS)(batch, search)
+    for ours, theirs in zip(found, of_fairseq([model], batch, search), strict=True):
+        assert [h.tokens for h in ours] == [h["tokens"].tolist() for h in theirs]
+
+
+def test_1000_sentences_as_fairseq_generate_prints_them(tmp_path):
+    draw = random.Random(7)
+    lines = [" ".join(draw.choices([*NAMES, "new"], k=draw.randint(1, 9))) for _ in range(1000)]
+    folder = write_folder(tmp_path / "model")
+    write_fairseq_folder(read_model_folder(folder), tmp_path / "back")
+    data = binarize(tmp_path, {"test": [(line, line) for line in lines]}, tmp_path / "back")
+    options = ["--beam", "5", "--max-len-b", "15", "--max-tokens", "400"]
+    done = run("generate", *generation(data, tmp_path / "back" / "model.pt", *options))
+    assert done.status == 0, done.errors()
+    printed = {"H": {}, "P": {}}
+    for line in done.output().splitlines():
+        kind, _, rest = line.partition("-")
+        if kind in printed:
+            number, _, content = rest.partition("\t")
+            printed[kind][int(number)] = content
+    found = Translator(folder).translate(lines, beam=5, details=True, long="whole")
+    lengths = {len(translation.tokens) for translation in found}
+    for number, translation in enumerate(found):
+        score, text = printed["H"][number].split("\t")
+        assert translation.text == text
+        assert translation.score == pytest.approx(float(score), abs=2e-4)
+        scores = [float(score) for score in printed["P"][number].split()]
+        assert translation.token_scores == pytest.approx(scores, abs=2e-4)
+    assert len(found) == 1000 and len(lengths) > 1

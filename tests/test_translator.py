@@ -1,0 +1,233 @@
+"""`Translator`: every text gets its translation, in its place, whole or with a word why not."""
+
+import itertools
+import subprocess
+import sys
+import threading
+
+import pytest
+import torch
+from small_folders import WORDS, write_folder
+
+from ea_fairseq import Translator
+from ea_fairseq.errors import UserError
+from ea_fairseq.text.processing import TextSettings
+from ea_fairseq.text.tokens import Tokenization
+from ea_fairseq.translation.model_folder import Longest, Search
+
+TEXTS = ["w1 w2 w3", "w4", "w5 w6 w7 w8 w9 w1", "w2 w2", "w9 w3 w1 w4"]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return write_folder(tmp_path_factory.mktemp("translator") / "model")
+
+
+@pytest.fixture(scope="module")
+def translator(folder):
+    return Translator(folder)
+
+
+def test_a_text_a_list_and_a_stream_agree_in_any_batches(translator):
+    alone = [translator.translate(text) for text in TEXTS]
+    assert all(alone) and len(set(alone)) == len(TEXTS)
+    assert translator.translate(TEXTS) == alone
+    assert translator.translate(tuple(TEXTS), max_tokens=1) == alone
+    for buffer in (1, 2, 100):
+        assert list(translator.stream(iter(TEXTS), buffer=buffer)) == alone
+
+
+def test_a_stream_reads_no_more_than_its_buffer(translator):
+    read = []
+    texts = (read.append(i) or text for i, text in enumerate(itertools.cycle(TEXTS)))
+    answers = translator.stream(texts, buffer=3)
+    next(answers)
+    assert len(read) == 3
+    assert len(list(itertools.islice(answers, 7))) == 7 and len(read) == 9
+
+
+def test_empty_texts_and_lines_stay_empty_and_where_they_were(translator):
+    first, second = translator.translate(["w1 w2", "w4 w3"])
+    assert translator.translate(["", "w1 w2", " \t", "w4 w3"]) == ["", first, "", second]
+    assert translator.translate("") == "" and translator.translate([]) == []
+    assert translator.translate("w1 w2\n\nw4 w3\r\n") == f"{first}\n\n{second}\n"
+    nothing = translator.translate("", details=True)
+    assert (nothing.parts, nothing.tokens, nothing.score) == ((), [], 0.0)
+    assert nothing.attention is None and nothing.problem is None
+
+
+def test_alternatives_come_best_first(translator):
+    lists = translator.translate(TEXTS, n_best=3, beam=4, details=True)
+    for text, found in zip(TEXTS, lists, strict=True):
+        assert [t.source for t in found] == [text] * 3
+        assert found[0].score >= found[1].score >= found[2].score
+        assert len({tuple(t.tokens) for t in found}) == 3
+    assert [f[0].text for f in lists] == translator.translate(TEXTS, beam=4)
+    assert translator.translate("w4", n_best=3, beam=4) == [t.text for t in lists[1]]
+
+
+def test_scores_are_those_of_the_tokens(translator):
+    for lenpen in (1.0, 0.5):
+        for translation in translator.translate(TEXTS, details=True, lenpen=lenpen):
+            (part,) = translation.parts
+            assert part.tokens[-1] == part.source_tokens[-1] == "</s>"
+            assert len(part.token_scores) == len(part.tokens)
+            assert sum(part.token_scores) / len(part.tokens) ** lenpen == pytest.approx(part.score)
+            assert part.attention.shape == (len(part.tokens), len(part.source_tokens))
+            assert torch.allclose(part.attention.sum(dim=1), torch.ones(()))
+            assert translation.text == " ".join(t for t in part.tokens if t[0] != "<")
+            assert translation.source_tokens == [*translation.source.split(), "</s>"]
+
+
+def test_what_is_longer_than_in_training_is_split_at_sentence_ends(tmp_path):
+    """Trained on 12 subwords and one sentence in a line."""
+    path = write_folder(tmp_path / "model", text=MOSES, longest=Longest(12, 1))
+    translator = Translator(path)
+    sentences = ["W1 w2.", "W3 w4 w5!", "W6?"]
+    alone = [translator.translate(sentence) for sentence in sentences]
+    assert translator.translate(" ".join(sentences)) == " ".join(alone)
+    whole = translator.translate(" ".join(sentences), long="whole", details=True)
+    assert len(whole.parts) == 1 and whole.text != " ".join(alone)
+    details = translator.translate(" ".join(sentences), details=True, n_best=2)[0]
+    assert [part.source_tokens[0] for part in details.parts] == ["w1", "w3", "w6"]
+    assert details.attention.shape == (len(details.tokens), len(details.source_tokens))
+    assert details.attention[0, len(details.parts[0].source_tokens) :].eq(0).all()
+    with pytest.raises(UserError, match="text 2: 3 sentences; the model was trained on 1"):
+        translator.translate([sentences[0], " ".join(sentences)], long="refuse")
+
+
+def test_as_many_sentences_as_in_training_stay_together(tmp_path):
+    path = write_folder(tmp_path / "model", text=MOSES, longest=Longest(9, 2))
+    found = Translator(path).translate("W1. W2. W3. W4 w4 w4 w4 w4 w4 w4. W5.", details=True)
+    read = [" ".join(part.source_tokens[:-1]) for part in found.parts]
+    assert read == ["w1 . w2 .", "w3 .", "w4 w4 w4 w4 w4 w4 w4 .", "w5 ."]
+
+
+def test_a_long_sentence_is_split_at_its_clauses_and_else_refused(tmp_path):
+    sizes = {"max_source_positions": 30}
+    path = write_folder(tmp_path / "model", text=MOSES, longest=Longest(8, 1), options=sizes)
+    translator = Translator(path)
+    clauses = "w1 w1 w1 w1 w1, w2 w2 w2 w2, w3 w3 w3, w4 w4 w4 w4."
+    found = translator.translate(clauses, details=True)
+    assert [len(part.source_tokens) - 1 for part in found.parts] == [6, 5, 4, 5]
+    assert found.source_tokens.count("w4") == 4
+    # A little longer than usual is no reason to break a sentence.
+    assert len(translator.translate("w1 w1 w1 w1 w1 w1, w2 w2 w2.", details=True).parts) == 1
+    endless = "w5 " * 31
+    message = "text 1: 31 subwords in one piece; the model takes 29"
+    for long in ("split", "whole"):
+        with pytest.raises(UserError, match=message):
+            translator.translate([endless, "w1"], long=long)
+        refused, other = translator.translate([endless, "w1"], long=long, details=True)
+        assert refused.text == "" and refused.problem in message and other.text
+    with pytest.raises(UserError, match="text 3: "):
+        list(translator.stream(["w1", "w1", endless], buffer=2))
+
+
+def test_a_translation_cut_at_the_limit_says_so(tmp_path):
+    path = write_folder(tmp_path / "model", search=Search(max_len_b=2))
+    found = Translator(path).translate(TEXTS, details=True)
+    cut = [translation for translation in found if len(translation.tokens) == 3]
+    assert cut and all(t.problem == CUT for t in cut)
+    assert all(t.problem is None for t in found if t not in cut)
+
+
+def test_text_that_speaks_of_special_symbols_is_no_end_and_no_padding(translator):
+    found = translator.translate("w1 </s> <pad> w2 <s> new", details=True)
+    assert len(found.source_tokens) == 7 and found.text
+    assert found.text == translator.translate("w1 new new w2 new new")
+
+
+def test_the_folders_search_is_the_default(tmp_path):
+    path = write_folder(tmp_path / "model", search=Search(beam=2, lenpen=0.2, max_len_b=15))
+    translator = Translator(path)
+    assert translator.translate(TEXTS) == translator.translate(TEXTS, beam=2, lenpen=0.2)
+    with pytest.raises(UserError, match="n_best is 3: choose from 1 to beam, 2"):
+        translator.translate("w1", n_best=3)
+
+
+def test_bad_options_are_named(translator, folder, tmp_path):
+    for options, words in (
+        ({"beam": 0}, "beam is 0"),
+        ({"lenpen": float("nan")}, "lenpen is nan"),
+        ({"max_tokens": 0}, "max_tokens is 0"),
+        ({"long": "cut"}, "long is 'cut': choose from split, refuse, whole"),
+        ({"n_best": 0}, "n_best is 0"),
+    ):
+        with pytest.raises(UserError, match=words):
+            translator.translate("w1", **options)
+    with pytest.raises(UserError, match="None is no text"):
+        translator.translate(["w1", None])
+    for options, words in (
+        ({"device": "tpu7"}, "device 'tpu7'"),
+        ({"dtype": "int3"}, "dtype is 'int3': choose from float32, bfloat16"),
+        ({"threads": 0}, "threads is 0"),
+    ):
+        with pytest.raises(UserError, match=words):
+            Translator(folder, **options)
+    with pytest.raises(UserError, match="no such folder"):
+        Translator(tmp_path / "nowhere")
+    with pytest.raises(UserError, match="no model is given"):
+        Translator([])
+
+
+def test_an_ensemble_needs_equal_texts(folder, tmp_path):
+    other = write_folder(tmp_path / "other", "transformer_lite", seed=4)
+    both = Translator([folder, other])
+    alone = [Translator(path).translate(TEXTS) for path in (folder, other)]
+    assert both.translate(TEXTS) not in alone
+    assert Translator([folder, folder]).translate(TEXTS) == alone[0]
+    french = write_folder(tmp_path / "fr", text=TextSettings("de", "fr", PLAIN, "none"))
+    with pytest.raises(UserError, match="fr: has other languages or text settings"):
+        Translator([folder, french])
+
+
+def test_bfloat16_translates(folder):
+    found = Translator(folder, dtype="bfloat16").translate(TEXTS, details=True)
+    exact = Translator(folder).translate(TEXTS, details=True)
+    assert found[1].score == pytest.approx(exact[1].score, rel=0.1)
+
+
+def test_threads_share_one(translator):
+    texts = [f"{a} {b}" for a in WORDS[:6] for b in WORDS[:5]]
+    expected = translator.translate(texts)
+    found = [None] * 3
+
+    def work(number):
+        found[number] = translator.translate(texts, beam=5, max_tokens=20 + 30 * number)
+
+    threads = [threading.Thread(target=work, args=(number,)) for number in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert found == [expected] * 3
+
+
+def test_progress_goes_to_standard_error(translator, capsys):
+    translator.translate(TEXTS, progress=True)
+    list(translator.stream(TEXTS, progress=True))
+    output = capsys.readouterr()
+    assert output.out == "" and "5/5" in output.err and "5 texts" in output.err
+    translator.translate(TEXTS)
+    assert capsys.readouterr() == ("", "")
+
+
+def test_the_package_alone_imports_neither_fairseq_nor_torch():
+    code = """
+import sys, ea_fairseq
+assert not {"torch", "fairseq"} & set(sys.modules)
+ea_fairseq.Translator
+assert {"torch", "fairseq"} <= set(sys.modules)
+try:
+    ea_fairseq.Interpreter
+except AttributeError as error:
+    print(error)
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.stdout == "module 'ea_fairseq' has no attribute 'Interpreter'\n", done.stderr
+
+
+PLAIN = Tokenization(tokenizer="none")
+MOSES = TextSettings("de", "en", Tokenization(lowercase=True), "none")
+CUT = "the translation was cut at 2 tokens, the limit of its length"
