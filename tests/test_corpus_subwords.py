@@ -8,7 +8,8 @@ import pytest
 
 from ea_fairseq.corpus import subwords
 from ea_fairseq.corpus.parallel import ordered_map
-from ea_fairseq.text.subwords import _load, apply
+from ea_fairseq.text import subwords as applying
+from ea_fairseq.text.subwords import apply
 
 LEARN, APPLY = ([sys.executable, "-m", f"subword_nmt.{name}_bpe"] for name in ("learn", "apply"))
 
@@ -53,11 +54,11 @@ def test_the_memory_of_known_words_is_bounded(tmp_path, text, monkeypatch):
     subwords.learn("bpe", text, 20, 1, 1, tmp_path / "codes")
     lines = list(subwords.read_tokens(text[0]))
     expected = apply("bpe", tmp_path / "codes", lines)
-    monkeypatch.setattr(subwords, "CACHE", 5)
+    monkeypatch.setattr(applying, "CACHE", 5)
     again = [apply("bpe", tmp_path / "codes", [line])[0] for line in lines]
     assert again == expected
     codes = tmp_path / "codes"
-    assert len(_load("bpe", codes, codes.stat().st_mtime_ns).args[0].cache) < 20
+    assert len(applying._loaded_once("bpe", codes, codes.stat().st_mtime_ns).args[0].cache) < 20
 
 
 def test_the_memory_of_words_to_learn_from_is_bounded(tmp_path, text, monkeypatch, capsys):

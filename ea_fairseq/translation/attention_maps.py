@@ -137,7 +137,7 @@ def _transformed(attention: TransformedAttention, record: _Record) -> list[Any]:
         record.kept["probs"] = output[1].transpose(0, 1)
 
     def keep_logits(module: nn.Module, args: tuple, output: tuple) -> None:
-        logits, visible, carry = args
+        logits, visible, carry = args[:3]
         record.kept["fresh"] = zero_hidden(logits, visible)
         record.kept["carry"] = carry if module.uses_carry else None
         record.kept["evolved"] = zero_hidden(*output)

@@ -15,6 +15,7 @@ from typing import Any
 from ..corpus.config import tokenization
 from ..errors import UserError
 from ..files import read_json
+from ..recipes.data_folders import data_of_run
 from ..text.processing import TextSettings
 from ..text.sentences import split_sentences
 from .building import unshared_weights
@@ -66,9 +67,7 @@ def export_run(run: Path, folder: Path) -> list[str]:
     checkpoint = averaged if averaged.exists() else best
     if not checkpoint.exists():
         raise UserError(f"{run}: no run of a recipe that has a model: {averaged.name} is not there")
-    work, corpus_name = run.absolute().parents[3], run.absolute().parents[1].name
-    data = work / "data" / corpus_name
-    corpus = read_json(data / "prepared.json")["settings"]
+    corpus, codes, dictionaries, data = _text_of_run(run)
     text = TextSettings(
         corpus["source_lang"],
         corpus["target_lang"],
@@ -77,7 +76,7 @@ def export_run(run: Path, folder: Path) -> list[str]:
     )
     results = read_json(run / "results.json") if (run / "results.json").exists() else {}
     search, unknown = search_settings(results.get("settings", {}).get("generate") or {})
-    trained = TrainedModel(checkpoint, data / "bin", (text.source_lang, text.target_lang))
+    trained = TrainedModel(checkpoint, dictionaries, (text.source_lang, text.target_lang))
     config = ModelConfig(
         trained.arch,
         trained.options,
@@ -93,8 +92,25 @@ def export_run(run: Path, folder: Path) -> list[str]:
         _command(),
     )
     weights = unshared_weights(trained.model)
-    write_model_folder(folder, config, weights, trained.dictionaries, data / "codes")
+    write_model_folder(folder, config, weights, trained.dictionaries, codes)
     return unknown
+
+
+def _text_of_run(run: Path) -> tuple[dict[str, Any], Path, Path, Path]:
+    """A run's text settings, its codes, the folder of its dictionaries, and its data.
+
+    A run of an earlier version kept none of them: they are still with its data.
+    """
+    kept = run / "text"
+    if kept.is_dir():
+        corpus = read_json(kept / "corpus.json")
+        return corpus, kept / "codes", kept, run / corpus["data"]
+    recipe_runs = run.absolute().parent.parent
+    found = data_of_run(recipe_runs.parent.parent, recipe_runs.name, run)
+    if found is None or found[0] is None:
+        raise UserError(f"{run}: neither {kept.name}/ is there nor the data that it was trained on")
+    data, prepared = found
+    return prepared["settings"], data / "codes", data / "bin", data
 
 
 def export_checkpoint(
