@@ -6,4 +6,6 @@ exporting.py           such a folder made of a recipe's run
 search.py              beam search
 translator.py          `Translator`: text in, text out
 attention_maps.py      what every attention of a model looked at
+views.py               those maps as people look at them: fresh, what is added, evolved
+plots.py               pictures of them
 """

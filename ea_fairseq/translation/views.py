@@ -1,0 +1,82 @@
+"""Attention maps as people look at them: fresh, what is added, evolved; tokens on the axes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from ..variants.base import masked_softmax
+from .attention_maps import LayerMaps
+from .translator import Part
+
+#: What a view may be called, in the order in which people look at them.
+VIEWS = ("fresh", "convolution", "added", "evolved", "map")
+
+
+@dataclass(frozen=True)
+class View:
+    """One picture of an attention in one layer.
+
+    Attributes:
+        name: of `VIEWS`
+        values: (heads, tgt_len, src_len), 0 where hidden: logits in what is added, else
+            probabilities
+        signed: whether values may be below 0
+    """
+
+    name: str
+    values: Tensor
+    signed: bool
+
+    @property
+    def in_logits(self) -> bool:
+        """Whether the values are logits, not probabilities."""
+        return self.name in ("convolution", "added")
+
+
+def layer_views(maps: LayerMaps, attention: str) -> list[View]:
+    """What a layer's own queries and keys say, what is added to it, and what comes out.
+
+    What is added is the convolution's ReLU(conv(A)), before beta weighs it; of a variant without
+    one, Z - L. A plain Transformer, to which nothing is added, has its one map.
+
+    Args:
+        maps: of one attention in one layer
+        attention: "encoder", "decoder" or "encoder-decoder"
+    """
+    added = []
+    if maps.convolution is not None:
+        added = [View("convolution", maps.convolution, _is_signed(maps.convolution))]
+    elif not torch.equal(maps.evolved, maps.fresh):
+        added = [View("added", maps.evolved - maps.fresh, True)]
+    fresh = masked_softmax(maps.fresh, usually_visible(maps.fresh, attention))
+    # The probabilities may be mixed after the softmax, too.
+    if not added and torch.allclose(fresh, maps.probs, atol=1e-5):
+        return [View("map", maps.probs, False)]
+    evolved = View("evolved", maps.probs, _is_signed(maps.probs))
+    return [View("fresh", fresh, False), *added, evolved]
+
+
+def usually_visible(maps: Tensor, attention: str) -> Tensor:
+    """What a plain Transformer's attention sees: bool, (tgt_len, src_len)."""
+    visible = torch.ones(maps.shape[-2:], dtype=torch.bool)
+    return visible.tril() if attention == "decoder" else visible
+
+
+def axis_tokens(part: Part, attention: str) -> tuple[list[str], list[str]]:
+    """The tokens of a map's rows, and those of its columns, which the rows look at.
+
+    A row of the decoder's is named after the token that its step writes; what it looks at was
+    written before, behind the end of sentence, with which decoding starts.
+    """
+    if attention == "encoder":
+        return part.source_tokens, part.source_tokens
+    if attention == "decoder":
+        return part.tokens, [part.tokens[-1], *part.tokens[:-1]]
+    return part.tokens, part.source_tokens
+
+
+def _is_signed(values: Tensor) -> bool:
+    return bool(values.min() < 0)
