@@ -70,6 +70,33 @@ def test_any_number_of_threads_gives_the_same():
 
 
 @needs_compiler
+@pytest.mark.parametrize("what", ["step", "dropout_add"])
+def test_any_number_of_threads_decodes_and_drops_the_same(what):
+    def once():
+        torch.manual_seed(4)
+        if what == "step":
+            queries = torch.randn(5, 4, 1, 5)
+            with torch.no_grad():
+                found = decoding_step(transform, queries, torch.randn(2, 9, 5, 20), {})
+            return [found[0], *found[-1].values()]
+        x, residual = torch.randn(2, 3, 50, 70).requires_grad_().unbind()
+        result = dropout_add(x, residual, 0.3)
+        return [result, *torch.autograd.grad(result.square().sum(), [x, residual])]
+
+    transform = attention_inputs("encoder-decoder", 4, (1, 2, 2), 3, torch.float32, 0)[0]
+    threads = torch.get_num_threads()
+    try:
+        torch.set_num_threads(1)
+        single = once()
+        torch.set_num_threads(3)
+        several = once()
+    finally:
+        torch.set_num_threads(threads)
+    for ours, theirs in zip(several, single, strict=True):
+        assert torch.equal(ours, theirs)
+
+
+@needs_compiler
 def test_extreme_logits_stay_finite_and_exact():
     """On any processor: the order of sums differs, and each rounds to digits of the largest."""
     transform, tensors, visible = attention_inputs("encoder", 4, (2, 9, 9), 3, torch.float32, True)
