@@ -3,41 +3,44 @@
 
     python scripts/run_recipe.py examples/translation/multi30k.de-en --variant ea_transformer_lite
 
-Every command is printed before it runs. Steps that are done are skipped, a stopped training goes
-on from its last checkpoint: after any interruption, give the same command again.
+Each step is shown in one line, and all that its commands print is kept in a log; --verbose shows
+both. Steps that are done are skipped, a stopped training goes on from its last checkpoint: after
+any interruption, give the same command again.
 """
 
 from __future__ import annotations
 
 import argparse
-import os
-import re
-import shutil
+import logging
 import signal
-import subprocess
 import sys
 from dataclasses import replace
-from importlib import metadata
 from pathlib import Path
-from typing import Any
 
 from model_cost import cost
 
 from ea_fairseq.corpus import config as corpus_config
 from ea_fairseq.corpus.pipeline import local_inputs
-from ea_fairseq.files import locked, read_json, read_lines, scratch_folder, write_json
+from ea_fairseq.files import locked
 from ea_fairseq.recipes import commands, places
 from ea_fairseq.recipes.arguments import add_arguments
 from ea_fairseq.recipes.averaging import fewer_than_asked_for
-from ea_fairseq.recipes.data_folders import check_data, folder_for, identity
-from ea_fairseq.recipes.differences import differences, listed
-from ea_fairseq.recipes.kept_text import keep_text, trained_on
-from ea_fairseq.recipes.options import check_options, check_subwords, load_plugin, model_options
+from ea_fairseq.recipes.curves import read_curves
+from ea_fairseq.recipes.data_folders import check_data, folder_for
+from ea_fairseq.recipes.execution import execute
+from ea_fairseq.recipes.kept_text import trained_on
+from ea_fairseq.recipes.options import check_options, check_subwords, load_plugin
+from ea_fairseq.recipes.progress import Display, Status
 from ea_fairseq.recipes.recipe import SECTIONS, Recipe, load_recipe, recipe_path
-from ea_fairseq.recipes.resuming import WHEN_TO_STOP, check_when_to_stop, repair_last_checkpoint
+from ea_fairseq.recipes.recipe_run import RecipeRun
+from ea_fairseq.recipes.report import (
+    print_examples,
+    print_next,
+    print_places,
+    print_results,
+    shown,
+)
 from ea_fairseq.recipes.runs import Run, find_run
-from ea_fairseq.recipes.steps import Step, execute
-from ea_fairseq.recipes.tables import mean_and_deviation, table
 
 STEPS = ("prepare", *SECTIONS)
 
@@ -107,6 +110,9 @@ def make_parser() -> argparse.ArgumentParser:
         "--examples", type=int, default=0, metavar="N", help="show N translations at the end"
     )
     parser.add_argument(
+        "--verbose", action="store_true", help="show every command and all that it prints"
+    )
+    parser.add_argument(
         "--dry-run", action="store_true", help="print the commands of every step, run none"
     )
     return parser
@@ -119,19 +125,56 @@ def run_recipe(recipe: Recipe, corpus: corpus_config.Corpus, args: argparse.Name
     data = all_runs[0].data
     prepare = commands.prepare_command(recipe, data, args.raw, args.workers)
     if args.dry_run:
-        print_commands(recipe, prepare, all_runs, args.steps, threads)
+        print_commands(recipe, prepare, all_runs, args, threads)
         return
     if "prepare" in args.steps:
+        log = data.with_name(f"{data.name}.log")
+        if not args.verbose:
+            print(f"\n== {shown(data)} (log: {shown(log)})", flush=True)
+        display = None if args.verbose else Display("prepare", Status())
         # prepare.py locks the folder itself, and knows what of it is done.
-        execute(prepare, data.with_name(f"{data.name}.log"), threads)
+        execute(prepare, log, threads, display=display)
     finished = True
     for run in all_runs:
         with locked(run.folder) as lock:
-            finished &= RecipeRun(recipe, corpus, run, threads, lock).do(args.steps, args.fresh)
-    if finished:
-        print_results(all_runs)
+            work = RecipeRun(recipe, corpus, run, lock, args.threads, args.verbose, cost)
+            finished &= work.do(args.steps, args.fresh)
+    if not finished:
+        return
+    for run in all_runs:
+        draw_curves(run)
+    print_results(all_runs)
     if args.examples:
         print_examples(all_runs[0], args.examples)
+    print_places(recipe, all_runs[0])
+    print_next(recipe, all_runs[0], which_run(args))
+
+
+def draw_curves(run: Run) -> None:
+    """Draw loss and BLEU of a training into its folder, unless that is done."""
+    log = run.log("train")
+    if run.curves.exists() and run.curves.stat().st_mtime >= log.stat().st_mtime:
+        return
+    # fairseq's modules turn on all that others log.
+    logging.getLogger("matplotlib").setLevel(logging.WARNING)
+    try:
+        import plot_training  # takes a second
+
+        plot_training.draw({run.folder: [read_curves(run.folder)]}, run.curves)
+    except (ImportError, ValueError, OSError) as error:
+        print(f"no picture of the training: {error}", file=sys.stderr)
+
+
+def which_run(args: argparse.Namespace) -> list[str]:
+    """The options that tell this run from others."""
+    options = []
+    if args.work_dir != make_parser().get_default("work_dir"):
+        options += ["--work-dir", str(args.work_dir)]
+    if args.name:
+        options += ["--name", args.name]
+    if args.seeds[0] != 1:
+        options += ["--seed", str(args.seeds[0])]
+    return options
 
 
 def find_runs(recipe: Recipe, corpus: corpus_config.Corpus, args: argparse.Namespace) -> list[Run]:
@@ -154,14 +197,19 @@ def find_runs(recipe: Recipe, corpus: corpus_config.Corpus, args: argparse.Names
 
 
 def print_commands(
-    recipe: Recipe, prepare: list[str], runs: list[Run], steps: list[str], env: dict[str, str]
+    recipe: Recipe,
+    prepare: list[str],
+    runs: list[Run],
+    args: argparse.Namespace,
+    env: dict[str, str],
 ) -> None:
     """What would be run."""
+    steps = args.steps
     if "prepare" in steps:
         print(commands.printable(prepare, env))
     for run in runs:
         if "train" in steps:
-            print(commands.printable(commands.train_command(recipe, run), env))
+            print(commands.printable(commands.train_command(recipe, run, args.verbose), env))
         if "average" in steps and recipe.sections["average"] is not None:
             print(commands.printable(commands.average_command(recipe, run), env))
             for reason in fewer_than_asked_for(recipe):
@@ -174,219 +222,6 @@ def print_commands(
         for test_set in run.test_sets:
             if "evaluate" in steps:
                 print(commands.printable(commands.evaluate_command(recipe, run, test_set), env))
-
-
-class RecipeRun:
-    """The steps of one recipe with one seed, from binarized data to results.json."""
-
-    def __init__(
-        self,
-        recipe: Recipe,
-        corpus: corpus_config.Corpus,
-        run: Run,
-        threads: dict[str, str],
-        lock: int,
-    ) -> None:
-        self.recipe = recipe
-        self.corpus = corpus
-        self.run = run
-        self.threads = threads
-        self.lock = lock
-        self.prepared = read_json(run.data / "prepared.json")
-        settings: dict[str, Any] = {
-            "seed": run.seed,
-            "data": identity(self.prepared),
-            "train": recipe.options("train"),
-        }
-        self.steps = {}
-        for name in SECTIONS:
-            if name != "train":
-                settings = settings | {name: recipe.sections[name]}
-            self.steps[name] = Step(name, run.folder, settings)
-
-    def do(self, names: list[str], fresh: bool) -> bool:
-        """Do the named steps as far as they are not done, then write results.json.
-
-        Returns:
-            whether the run is complete with these settings
-        """
-        print(f"\n== {self.run.folder}", flush=True)
-        if fresh:
-            self._clear()
-        work = {
-            "train": self._train,
-            "average": self._average,
-            "generate": self._generate,
-            "evaluate": self._evaluate,
-        }
-        before = None
-        for name, step in self.steps.items():
-            if name in names:
-                if before is not None and not before.is_done():
-                    raise ValueError(
-                        f"{self.run.folder}: step '{name}' needs step '{before.name}', "
-                        "which is not done with these settings"
-                    )
-                self._do_step(step, work[name])
-            before = step
-        finished = self.steps["evaluate"].is_done()
-        if finished and not self.run.results.exists():
-            write_json(self.run.results, self._results())
-            print(f"results: {self.run.results}", flush=True)
-        return finished
-
-    def _do_step(self, step: Step, work: Any) -> None:
-        if step.is_done():
-            if step.name == "train":
-                self._keep_text()
-            print(f"{step.name}: done before ({step.seconds():.0f} s)", flush=True)
-            return
-        goes_on = step.name == "train"
-        if goes_on:
-            self._check_training_goes_on(step)
-            self._keep_text()
-        if changes := step.changes():
-            again = "goes on" if goes_on else "again"
-            print(f"{step.name}: {again}, settings changed: {listed(changes)}", flush=True)
-        self.run.results.unlink(missing_ok=True)
-        step.start(goes_on)
-        work()
-        step.finish({"versions": versions()})
-
-    def _check_training_goes_on(self, step: Step) -> None:
-        """Refuse settings with which a training that has begun cannot end, and mend its files."""
-        changes = step.changes()
-        if changes.keys() - {f"train.{option}" for option in WHEN_TO_STOP}:
-            kept = trained_on(self.run.folder)
-            if "data" in changes and kept is not None:
-                del changes["data"]
-                changes |= differences({"data": kept}, {"data": self.prepared})
-            # Hours of work: not ours to throw away.
-            raise ValueError(
-                f"{self.run.folder}: was trained with other settings ({listed(changes)}); "
-                "choose --name OTHER to keep it or --fresh to throw it away"
-            )
-        repair_last_checkpoint(self.run.checkpoints)
-        if changes:
-            old = read_json(step.started)["settings"]["train"]
-            check_when_to_stop(self.run.checkpoints, old, step.settings["train"])
-
-    def _keep_text(self) -> None:
-        """Keep what belongs to the model, for a run of an earlier version too."""
-        if not self.run.kept_text.exists():
-            keep_text(self.run, self.corpus)
-
-    def _clear(self) -> None:
-        """Remove everything but the lock that is held."""
-        for entry in self.run.folder.iterdir():
-            if entry.is_dir():
-                shutil.rmtree(entry)
-            elif entry.name != ".lock":
-                entry.unlink()
-
-    def _execute(self, command: list[str], step: str) -> None:
-        execute(command, self.run.log(step), self.threads, self.lock)
-
-    def _train(self) -> None:
-        self._execute(commands.train_command(self.recipe, self.run), "train")
-
-    def _average(self) -> None:
-        if self.recipe.sections["average"] is not None:
-            self._execute(commands.average_command(self.recipe, self.run), "average")
-        elif not self.run.model(self.recipe).exists():
-            raise ValueError(f"{self.run.model(self.recipe)}: training wrote no best checkpoint")
-
-    def _generate(self) -> None:
-        with scratch_folder(self.run.folder / "generate" / "partial") as partial:
-            for subset, test_set in self.run.subsets.items():
-                command = commands.generate_command(self.recipe, self.run, subset, partial)
-                self._execute(command, "generate")
-                os.replace(partial / f"generate-{subset}.txt", self.run.generated(test_set))
-
-    def _evaluate(self) -> None:
-        for test_set in self.run.subsets.values():
-            command = commands.evaluate_command(self.recipe, self.run, test_set)
-            self._execute(command, "evaluate")
-
-    def _results(self) -> dict[str, Any]:
-        recipe, run = self.recipe, self.run
-        return {
-            "corpus": recipe.corpus_name,
-            "recipe": recipe.name,
-            "seed": run.seed,
-            "settings": {section: recipe.sections[section] for section in SECTIONS},
-            "threads": self.threads.get("OMP_NUM_THREADS"),
-            "versions": read_json(self.steps["train"].stamp)["versions"],
-            "parameters": count_parameters(run.log("train")),
-            "cost": cost(recipe.options("train")["arch"], model_options(recipe)),
-            "seconds": {name: step.seconds() for name, step in self.steps.items()},
-            "scores": {name: read_json(run.scores(name)) for name in run.test_sets},
-        }
-
-
-def versions() -> dict[str, str | None]:
-    """Versions of what the scores depend on, and the commit of the repository if it is one."""
-    found: dict[str, str | None] = {"python": sys.version.split()[0]}
-    for package in ("torch", "ve-fairseq", "fairseq", "sacrebleu", "sacremoses", "ea_fairseq"):
-        try:
-            found[package] = metadata.version(package)
-        except metadata.PackageNotFoundError:
-            continue
-    git = ["git", "-C", str(places.REPOSITORY), "describe", "--always", "--dirty", "--abbrev=40"]
-    try:
-        found["commit"] = subprocess.run(
-            git, capture_output=True, text=True, check=True
-        ).stdout.strip()
-    except (OSError, subprocess.CalledProcessError):
-        found["commit"] = None
-    return found
-
-
-def count_parameters(log: Path) -> int | None:
-    """Parameters of the model, embeddings included, as fairseq-train logs them."""
-    text = log.read_text(encoding="utf-8", errors="replace")
-    match = re.search(r"num\. (?:shared )?model params: ([\d,]+)", text)
-    return int(match[1].replace(",", "")) if match else None
-
-
-def print_results(runs: list[Run]) -> None:
-    """A table of all scores; mean and standard deviation over the seeds."""
-    scores = [read_json(run.results)["scores"] for run in runs]
-    labels = [score["label"] for score in next(iter(scores[0].values()))["scores"]]
-    rows = []
-    for test_set in scores[0]:
-        row = [test_set]
-        for i in range(len(labels)):
-            values = [score[test_set]["scores"][i]["score"] for score in scores]
-            row.append(mean_and_deviation(values))
-        rows.append(row)
-    seeds = ", ".join(str(run.seed) for run in runs)
-    print(f"\n{runs[0].folder.parent}, seed {seeds}\n\n{table(['test set', *labels], rows)}")
-    for score in next(iter(scores[0].values()))["scores"]:
-        print(f"{score['label']}: {score['signature']}")
-
-
-def print_examples(run: Run, count: int) -> None:
-    """Translations from all over the first test set, and where data and run lie."""
-    test_set = run.test_sets[0]
-    source, target = run.languages
-    columns = [
-        ("source", read_lines(run.data / "raw" / f"{test_set}.{source}")),
-        ("reference", read_lines(run.data / "raw" / f"{test_set}.{target}")),
-        ("translation", read_lines(run.text(test_set))),
-    ]
-    sentences = len(columns[0][1])
-    count = min(count, sentences)
-    for i in range(count):
-        number = i * sentences // count
-        print(f"\n{test_set}, sentence {number + 1}")
-        for name, lines in columns:
-            print(f"  {name:12} {lines[number]}")
-    print(f"\ndata          {run.data}")
-    print(f"checkpoints   {run.checkpoints}")
-    print(f"translations  {run.text(test_set)}")
-    print(f"scores        {run.results}")
-    print(f"logs          {run.log('train').parent}")
 
 
 if __name__ == "__main__":

@@ -18,7 +18,9 @@ from tiny_translation import SIZES, arguments, command, make_corpus, run
 from ea_fairseq.compat.atomic_saving import save_checkpoint_file
 from ea_fairseq.compat.safe_loading import read_checkpoint
 from ea_fairseq.recipes.curves import read_curves
+from ea_fairseq.recipes.report import print_results
 from ea_fairseq.recipes.resuming import check_when_to_stop, progress
+from ea_fairseq.recipes.runs import Run
 
 STEPS = ("train", "average", "generate", "evaluate")
 
@@ -29,7 +31,7 @@ def recipes(tmp_path_factory):
     folder = make_corpus(tmp_path_factory.mktemp("whole"))
     options = arguments(folder / "ea_transformer_lite.yml")
     done = run(command(str(folder / "transformer_lite.yml"), *options))
-    assert done.returncode == 0
+    assert done.returncode == 0, done.stdout
     (folder / "printed.txt").write_text(done.stdout)
     return folder
 
@@ -105,10 +107,44 @@ def test_translations_are_complete_and_in_order(recipes):
             assert line.replace(" ", "") == by_number[number].replace(" ", "")
 
 
-def test_every_command_was_printed_and_can_be_copied(recipes):
+def test_a_line_a_step_is_shown_and_all_that_its_command_printed_is_kept(recipes):
+    """A line for each step and test set, the table, and where things are: no log."""
     printed = (recipes / "printed.txt").read_text()
-    commands = [line[2:] for line in printed.splitlines() if line.startswith("$ ")]
-    for part in ("prepare.py", "fairseq_cli.train", "average_checkpoints.py", "fairseq_cli.gen"):
+    steps = {"prepare": 1, "train": 2, "average": 2, "generate": 4, "evaluate": 4}
+    for step, times in steps.items():
+        lines = [line for line in printed.splitlines() if line.startswith(f"{step} ")]
+        assert len(lines) == times and all(re.search(r"\(\d+ s\)$", line) for line in lines)
+    assert "INFO" not in printed and max(map(len, printed.splitlines())) < 400
+    folder = seed_folder(recipes, "ea_transformer_lite")
+    log = (folder / "logs" / "train.log").read_text()
+    updates = max(read_curves(folder).updates)
+    assert re.search(rf"^train +12 epochs, {updates} updates, validation loss \d", printed, re.M)
+    assert "INFO" in log and str(folder / "logs") in printed
+
+
+def test_a_run_ends_with_scores_model_curves_and_the_next_command(recipes):
+    printed = (recipes / "printed.txt").read_text()
+    folder = seed_folder(recipes, "ea_transformer_lite")
+    last = printed[printed.rindex("| test set") :]
+    for path in ("averaged.pt", "text", "curves.png", "results.json", "logs"):
+        assert f" {folder / path}\n" in last and (folder / path).exists()
+    assert (folder / "curves.png").read_bytes().startswith(b"\x89PNG")
+    following = last[last.index("next:") :]
+    recipe, work = recipes / "ea_transformer_lite.yml", recipes.parent / "work"
+    assert f"translate.py {recipe} --work-dir {work} < new.de > new.en" in following
+    other = folder.parents[1] / "transformer_lite"
+    assert f"compare.py {other} {folder.parent}" in following
+
+
+def test_every_command_can_be_copied_from_its_log(recipes):
+    folder = seed_folder(recipes, "transformer_lite") / "logs"
+    commands = [
+        line[2:]
+        for step in STEPS
+        for line in (folder / f"{step}.log").read_text().splitlines()
+        if line.startswith("$ ")
+    ]
+    for part in ("fairseq_cli.train", "average_checkpoints.py", "fairseq_cli.gen"):
         assert any(part in command for command in commands), part
     copied = next(command for command in commands if "evaluate.py" in command)
     assert run(["bash", "-c", copied]).returncode == 0
@@ -144,7 +180,7 @@ def test_a_training_goes_on_for_longer(recipes, main):
     code, output = main(recipes / "transformer_lite.yml", *options)
     assert code == 0
     changed = f"settings changed: train.max-epoch: {epochs} -> {epochs + 2}"
-    assert f"train: goes on, {changed}" in output and f"average: again, {changed}" in output
+    assert f"train     goes on, {changed}" in output and f"average   again, {changed}" in output
     assert max(read_curves(seed_folder(recipes, "longer")).updates) > before
     assert results(recipes, "longer")["settings"]["train"]["max-epoch"] == epochs + 2
 
@@ -199,7 +235,7 @@ def test_other_search_settings_are_used_with_the_training_that_is_there(recipes,
     options = ("--name", "greedy", "--set", "generate.beam=1")
     code, output = main(recipes / "ea_transformer_lite.yml", *options)
     assert code == 0
-    assert "generate: again, settings changed: generate.beam: 2 -> 1" in output
+    assert "generate  again, settings changed: generate.beam: 2 -> 1" in output
     assert "fairseq_cli.train" not in output and "average_checkpoints.py" not in output
     old, new = results(recipes, "ea_transformer_lite"), results(recipes, "greedy")
     assert new["settings"]["generate"]["beam"] == 1
@@ -209,7 +245,7 @@ def test_other_search_settings_are_used_with_the_training_that_is_there(recipes,
 def test_a_table_of_other_settings_is_not_shown(recipes, main):
     options = ("--set", "generate.beam=1", "--steps", "average")
     code, output = main(recipes / "transformer_lite.yml", *options)
-    assert code == 0 and "average: done before" in output and "| test set" not in output
+    assert code == 0 and "average   done before" in output and "| test set" not in output
 
 
 def test_a_recipe_is_the_same_from_within_its_folder(recipes, main, monkeypatch):
@@ -264,7 +300,8 @@ def test_training_goes_on_where_the_last_checkpoint_was_cut_short(recipes, main)
     code, output = main(recipes / "transformer_lite.yml", *options)
     assert code == 0
     assert "cut short, going on from checkpoint" in output
-    assert "Loaded checkpoint" in output and "begin training epoch" not in output
+    log = (folder / "logs" / "train.log").read_text().rpartition("\n$ ")[2]
+    assert "Loaded checkpoint" in log and "begin training epoch" not in log
 
 
 def test_another_seed_is_another_run(recipes, main):
@@ -284,10 +321,10 @@ def test_the_table_over_seeds_gives_mean_and_deviation(recipes, capsys):
         (folder / "results.json").write_text(json.dumps(content))
     data = recipes.parent / "work" / "data" / "tiny.de-en"
     runs = [
-        run_recipe.Run(data, folder, seed, ("de", "en"), ["first", "second"])
+        Run(data, folder, seed, ("de", "en"), ["first", "second"])
         for seed, folder in ((1, first), (2, second))
     ]
-    run_recipe.print_results(runs)
+    print_results(runs)
     # The deviation of two values is their distance over the square root of two.
     assert f"31.50 ± {3 / 2**0.5:.2f} |" in capsys.readouterr().out
 
@@ -312,7 +349,7 @@ def test_killed_at_any_step_the_run_goes_on_to_whole_results(recipes, tmp_path, 
         assert not (folder / "results.json").exists()
     code, output = main(recipe)
     assert code == 0
-    assert "train: done before" in output
+    assert "train     done before" in output
     whole, theirs = results(recipes, "transformer_lite"), results(killed, "transformer_lite")
     assert theirs.keys() == whole.keys() and theirs["parameters"] == whole["parameters"]
     assert theirs["scores"] == whole["scores"]
@@ -342,7 +379,7 @@ def kill_when(arguments: list[str], moment: Path) -> None:
 
 
 def test_progress_bars_are_drawn_on_a_terminal_and_the_log_still_has_curves(recipes):
-    options = ("--name", "bars", "--set", "log-format=tqdm", "--steps", "train")
+    options = ("--name", "bars", "--set", "log-format=tqdm", "--steps", "train", "--verbose")
     ours, theirs = os.openpty()
     child = subprocess.Popen(
         command(*arguments(recipes / "transformer_lite.yml", *options)),
@@ -376,8 +413,9 @@ def test_told_to_stop_the_runner_lets_the_training_save(recipes):
     output = child.communicate()[0].decode()
     assert child.returncode == 130
     assert output.strip().splitlines()[-1] == "stopped; the same command goes on from here"
-    saved = re.findall(r"Saving checkpoint to .*checkpoint_last.pt", output)
-    assert saved and "Traceback" not in output
+    log = (folder / "logs" / "train.log").read_text()
+    saved = re.findall(r"Saving checkpoint to .*checkpoint_last.pt", log)
+    assert saved and "Traceback" not in output + log
     assert zipfile.is_zipfile(folder / "checkpoints" / "checkpoint_last.pt")
     assert not (folder / "steps" / "train.json").exists()
 

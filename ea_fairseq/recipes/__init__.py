@@ -4,7 +4,16 @@ recipe.py        read a recipe and its bases, apply overrides, check sections an
 options.py       check options against the parsers of fairseq itself
 allowed.py       which of them a recipe may set, and to what
 commands.py      the command of every step
-steps.py         run a step: lock, log file, stamp, what changed since
+recipe_run.py    the steps of one run, each done once
+steps.py         one step: its settings, its stamp, what changed since
+execution.py     run a command: its log, its lock, its end
+progress.py      one line that says how far a command is
+report.py        what a run ends with: scores, places, the next command
+resuming.py      what a training goes on from, and how far it may be told to go
+averaging.py     how many checkpoints a training will leave to average
+data_folders.py  which folder holds a run's data: what a trained run needs is never written over
+kept_text.py     a run's own copy of codes, dictionaries and text settings
+differences.py   settings that differ, by name
 runs.py          where runs lie on disk and what they hold
 generation.py    translations out of fairseq-generate's output, in corpus order
 scoring.py       every score, by sacrebleu

@@ -21,13 +21,27 @@ def prepare_command(recipe: Recipe, data: Path, raw: Path | None, workers: int |
     return command + (["--workers", str(workers)] if workers else [])
 
 
-def train_command(recipe: Recipe, run: Run) -> list[str]:
-    """fairseq-train; goes on from checkpoint_last.pt where there is one."""
+#: Updates between two records that our own line of progress is made of.
+RECORDED = 10
+
+
+def train_command(recipe: Recipe, run: Run, verbose: bool = True) -> list[str]:
+    """fairseq-train; goes on from checkpoint_last.pt where there is one.
+
+    Args:
+        recipe: its options
+        run: where its data and checkpoints are
+        verbose: log as the recipe says; else records that progress.py reads
+    """
+    options = dict(recipe.options("train"))
+    if not verbose:
+        interval = int(float(options.get("log-interval", 100)))
+        options |= {"log-format": "json", "log-interval": min(RECORDED, interval)}
     return [
         *(sys.executable, "-m", "fairseq_cli.train", str(run.data / "bin")),
         *("--user-dir", str(USER_DIR), "--save-dir", str(run.checkpoints)),
         *("--seed", str(run.seed)),
-        *as_arguments(_in_folder(recipe.options("train"), run)),
+        *as_arguments(_in_folder(options, run)),
     ]
 
 

@@ -8,6 +8,7 @@
     generate/<test set>.<language>               the translations, detokenized
     scores/<test set>.json                       evaluate.py's output
     logs/<step>.log  steps/<step>.json           what each step printed; that it is done
+    curves.png                                   loss and BLEU of the training
     results.json                                 settings, versions, times, scores
 """
 
@@ -62,6 +63,11 @@ class Run:
     def log(self, step: str) -> Path:
         """Everything that a step printed."""
         return self.folder / "logs" / f"{step}.log"
+
+    @property
+    def curves(self) -> Path:
+        """A picture of the training."""
+        return self.folder / "curves.png"
 
     @property
     def results(self) -> Path:

@@ -1,26 +1,15 @@
-"""Runs one step of a recipe: shown while it runs, logged, stamped when done, never run twice."""
+"""One step of a run: stamped when done, with its settings, so that it is never done twice."""
 
 from __future__ import annotations
 
-import ctypes
-import os
-import shutil
-import signal
-import subprocess
-import sys
-import termios
 import time
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 from ..files import read_json, write_json
-from .commands import printable
 from .differences import differences
 from .resuming import comparable
-
-if sys.platform == "linux":
-    _libc = ctypes.CDLL(None)
 
 
 @dataclass(frozen=True)
@@ -89,77 +78,3 @@ class Step:
     def seconds(self) -> float | None:
         """Time that the step took, all attempts together."""
         return read_json(self.stamp)["seconds"] if self.stamp.exists() else None
-
-
-def execute(
-    command: list[str], log: Path, environment: dict[str, str], lock: int | None = None
-) -> None:
-    """Print a command, run it, pass on what it prints and keep that in ``log`` as well.
-
-    ``lock`` is a descriptor for the command to hold, see ``ea_fairseq.files.locked``.
-
-    Raises:
-        ValueError: the command failed.
-    """
-    print(f"\n$ {printable(command, environment)}", flush=True)
-    log.parent.mkdir(parents=True, exist_ok=True)
-    reading, writing = _terminal() if sys.stdout.isatty() else os.pipe()
-    with open(log, "ab") as kept:
-        kept.write(f"$ {printable(command, environment)}\n".encode())
-        child = subprocess.Popen(
-            command,
-            stdin=subprocess.DEVNULL,
-            stdout=writing,
-            stderr=writing,
-            # Warnings of hydra's about fairseq's use of it would bury what matters.
-            env={"PYTHONWARNINGS": "ignore", **os.environ, **environment},
-            pass_fds=[] if lock is None else [lock],
-            preexec_fn=_die_with_parent,
-        )
-        os.close(writing)
-        try:
-            _pass_on(reading, kept)
-            code = child.wait()
-        except BaseException:
-            # Let it end in order and say so (a training may save first); if asked again, do not.
-            child.terminate()
-            try:
-                _pass_on(reading, kept)
-            finally:
-                child.kill()
-                child.wait()
-            raise
-        finally:
-            os.close(reading)
-    if code:
-        raise ValueError(f"{log}: the command ended with exit code {code}; its output is in there")
-
-
-def _terminal() -> tuple[int, int]:
-    """A pseudo-terminal: progress bars are drawn only where a program sees a terminal."""
-    reading, writing = os.openpty()
-    size = shutil.get_terminal_size()
-    # Of no width, as a new one is, a bar would not be drawn either.
-    termios.tcsetwinsize(writing, (size.lines or 24, size.columns or 80))
-    return reading, writing
-
-
-def _pass_on(reading: int, log: BinaryIO) -> None:
-    """Copy what a command prints to our output and to its log until it prints no more."""
-    while True:
-        try:
-            chunk = os.read(reading, 65536)
-        except OSError:  # how Linux reports that nobody writes to a pseudo-terminal any more
-            return
-        if not chunk:
-            return
-        log.write(chunk)
-        log.flush()
-        sys.stdout.buffer.write(chunk)
-        sys.stdout.buffer.flush()
-
-
-def _die_with_parent() -> None:
-    """Have the kernel end the child when the runner dies, even by SIGKILL (Linux only)."""
-    if sys.platform == "linux":
-        _libc.prctl(1, signal.SIGKILL)  # 1 is PR_SET_PDEATHSIG

@@ -1,0 +1,217 @@
+"""One run of a recipe: its steps, each done once, from binarized data to results.json."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+from ..corpus.config import Corpus
+from ..files import read_json, scratch_folder, write_json
+from . import commands, places
+from .data_folders import identity
+from .differences import differences, listed
+from .execution import execute
+from .kept_text import keep_text, trained_on
+from .options import model_options
+from .progress import Display, Status, TrainingStatus, duration
+from .recipe import SECTIONS, Recipe
+from .report import shown
+from .resuming import WHEN_TO_STOP, check_when_to_stop, repair_last_checkpoint
+from .runs import Run
+from .steps import Step
+
+
+class RecipeRun:
+    """The steps of one recipe with one seed, from binarized data to results.json.
+
+    Args:
+        recipe: what to do
+        corpus: the corpus that it names
+        run: where
+        lock: of the run's folder, which is held
+        threads: of each command; None leaves it to them
+        verbose: whether to show all that the commands print
+        cost: counts parameters and FLOPs of an architecture with its options
+    """
+
+    def __init__(
+        self,
+        recipe: Recipe,
+        corpus: Corpus,
+        run: Run,
+        lock: int,
+        threads: int | None,
+        verbose: bool,
+        cost: Callable[[str, dict[str, Any]], dict[str, int]],
+    ) -> None:
+        self.recipe = recipe
+        self.corpus = corpus
+        self.run = run
+        self.environment = {"OMP_NUM_THREADS": str(threads)} if threads else {}
+        self.verbose = verbose
+        self.cost = cost
+        self.lock = lock
+        self.prepared = read_json(run.data / "prepared.json")
+        settings: dict[str, Any] = {
+            "seed": run.seed,
+            "data": identity(self.prepared),
+            "train": recipe.options("train"),
+        }
+        self.steps = {}
+        for name in SECTIONS:
+            if name != "train":
+                settings = settings | {name: recipe.sections[name]}
+            self.steps[name] = Step(name, run.folder, settings)
+
+    def do(self, names: list[str], fresh: bool) -> bool:
+        """Do the named steps as far as they are not done, then write results.json.
+
+        Returns:
+            whether the run is complete with these settings
+        """
+        print(f"\n== {shown(self.run.folder)} (logs: {shown(self.run.log('train').parent)})")
+        if fresh:
+            self._clear()
+        work = {
+            "train": self._train,
+            "average": self._average,
+            "generate": self._generate,
+            "evaluate": self._evaluate,
+        }
+        before = None
+        for name, step in self.steps.items():
+            if name in names:
+                if before is not None and not before.is_done():
+                    raise ValueError(
+                        f"{self.run.folder}: step '{name}' needs step '{before.name}', "
+                        "which is not done with these settings"
+                    )
+                self._do_step(step, work[name])
+            before = step
+        finished = self.steps["evaluate"].is_done()
+        if finished and not self.run.results.exists():
+            write_json(self.run.results, self._results())
+        return finished
+
+    def _do_step(self, step: Step, work: Any) -> None:
+        if step.is_done():
+            if step.name == "train":
+                self._keep_text()
+            print(f"{step.name:9} done before ({duration(step.seconds())})", flush=True)
+            return
+        goes_on = step.name == "train"
+        if goes_on:
+            self._check_training_goes_on(step)
+            self._keep_text()
+        if changes := step.changes():
+            again = "goes on" if goes_on else "again"
+            print(f"{step.name:9} {again}, settings changed: {listed(changes)}", flush=True)
+        self.run.results.unlink(missing_ok=True)
+        step.start(goes_on)
+        work()
+        step.finish({"versions": versions()})
+
+    def _check_training_goes_on(self, step: Step) -> None:
+        """Refuse settings with which a training that has begun cannot end, and mend its files."""
+        changes = step.changes()
+        if changes.keys() - {f"train.{option}" for option in WHEN_TO_STOP}:
+            kept = trained_on(self.run.folder)
+            if "data" in changes and kept is not None:
+                del changes["data"]
+                changes |= differences({"data": kept}, {"data": self.prepared})
+            # Hours of work: not ours to throw away.
+            raise ValueError(
+                f"{self.run.folder}: was trained with other settings ({listed(changes)}); "
+                "choose --name OTHER to keep it or --fresh to throw it away"
+            )
+        repair_last_checkpoint(self.run.checkpoints)
+        if changes:
+            old = read_json(step.started)["settings"]["train"]
+            check_when_to_stop(self.run.checkpoints, old, step.settings["train"])
+
+    def _keep_text(self) -> None:
+        """Keep what belongs to the model, for a run of an earlier version too."""
+        if not self.run.kept_text.exists():
+            keep_text(self.run, self.corpus)
+
+    def _clear(self) -> None:
+        """Remove everything but the lock that is held."""
+        for entry in self.run.folder.iterdir():
+            if entry.is_dir():
+                shutil.rmtree(entry)
+            elif entry.name != ".lock":
+                entry.unlink()
+
+    def _execute(self, command: list[str], step: str, status: Status) -> None:
+        display = None if self.verbose else Display(step, status)
+        execute(command, self.run.log(step), self.environment, self.lock, display)
+
+    def _train(self) -> None:
+        command = commands.train_command(self.recipe, self.run, self.verbose)
+        self._execute(command, "train", TrainingStatus(self.recipe.options("train")))
+
+    def _average(self) -> None:
+        if self.recipe.sections["average"] is not None:
+            self._execute(commands.average_command(self.recipe, self.run), "average", Status())
+        elif not self.run.model(self.recipe).exists():
+            raise ValueError(f"{self.run.model(self.recipe)}: training wrote no best checkpoint")
+
+    def _generate(self) -> None:
+        with scratch_folder(self.run.folder / "generate" / "partial") as partial:
+            for subset, test_set in self.run.subsets.items():
+                command = commands.generate_command(self.recipe, self.run, subset, partial)
+                self._execute(command, "generate", Status(test_set))
+                os.replace(partial / f"generate-{subset}.txt", self.run.generated(test_set))
+
+    def _evaluate(self) -> None:
+        for test_set in self.run.subsets.values():
+            command = commands.evaluate_command(self.recipe, self.run, test_set)
+            self._execute(command, "evaluate", Status(test_set))
+
+    def _results(self) -> dict[str, Any]:
+        """All about the run, for results.json."""
+        recipe, run = self.recipe, self.run
+        return {
+            "corpus": recipe.corpus_name,
+            "recipe": recipe.name,
+            "seed": run.seed,
+            "settings": {section: recipe.sections[section] for section in SECTIONS},
+            "threads": self.environment.get("OMP_NUM_THREADS"),
+            "versions": read_json(self.steps["train"].stamp)["versions"],
+            "parameters": count_parameters(run.log("train")),
+            "cost": self.cost(recipe.options("train")["arch"], model_options(recipe)),
+            "seconds": {name: step.seconds() for name, step in self.steps.items()},
+            "scores": {name: read_json(run.scores(name)) for name in run.test_sets},
+        }
+
+
+def versions() -> dict[str, str | None]:
+    """Versions of what the scores depend on, and the commit of the repository if it is one."""
+    found: dict[str, str | None] = {"python": sys.version.split()[0]}
+    for package in ("torch", "ve-fairseq", "fairseq", "sacrebleu", "sacremoses", "ea_fairseq"):
+        try:
+            found[package] = metadata.version(package)
+        except metadata.PackageNotFoundError:
+            continue
+    git = ["git", "-C", str(places.REPOSITORY), "describe", "--always", "--dirty", "--abbrev=40"]
+    try:
+        found["commit"] = subprocess.run(
+            git, capture_output=True, text=True, check=True
+        ).stdout.strip()
+    except (OSError, subprocess.CalledProcessError):
+        found["commit"] = None
+    return found
+
+
+def count_parameters(log: Path) -> int | None:
+    """Parameters of the model, embeddings included, as fairseq-train logs them."""
+    text = log.read_text(encoding="utf-8", errors="replace")
+    match = re.search(r"num\. (?:shared )?model params: ([\d,]+)", text)
+    return int(match[1].replace(",", "")) if match else None

@@ -1,0 +1,96 @@
+"""What a run ends with: scores, the model to use, pictures, and the next command to type."""
+
+from __future__ import annotations
+
+import os
+import shlex
+from pathlib import Path
+
+from ..files import read_json, read_lines
+from .places import SCRIPTS
+from .recipe import Recipe
+from .runs import Run
+from .tables import mean_and_deviation, table
+
+
+def print_results(runs: list[Run]) -> None:
+    """A table of all scores; mean and standard deviation over the seeds."""
+    scores = [read_json(run.results)["scores"] for run in runs]
+    labels = [score["label"] for score in next(iter(scores[0].values()))["scores"]]
+    rows = []
+    for test_set in scores[0]:
+        row = [test_set]
+        for i in range(len(labels)):
+            values = [score[test_set]["scores"][i]["score"] for score in scores]
+            row.append(mean_and_deviation(values))
+        rows.append(row)
+    seeds = ", ".join(str(run.seed) for run in runs)
+    print(f"\n{runs[0].folder.parent}, seed {seeds}\n\n{table(['test set', *labels], rows)}")
+    for score in next(iter(scores[0].values()))["scores"]:
+        print(f"{score['label']}: {score['signature']}")
+
+
+def print_places(recipe: Recipe, run: Run) -> None:
+    """Where the model and all that belongs to it lie."""
+    places = {
+        "model": run.model(recipe),
+        "its text": run.kept_text,
+        "translations": run.text(run.test_sets[0]).parent,
+        "scores": run.results,
+        "curves": run.curves,
+        "logs": run.log("train").parent,
+    }
+    print()
+    for name, path in places.items():
+        if path.exists():
+            print(f"{name:13} {shown(path)}")
+
+
+def print_next(recipe: Recipe, run: Run, options: list[str]) -> None:
+    """Commands that may come next.
+
+    Args:
+        recipe: what was run
+        run: the first of its runs
+        options: those of the runner's that say which run is meant: --work-dir, --name, --seed
+    """
+    source, target = run.languages
+    translate = ["python", shown(SCRIPTS / "translate.py"), shown(recipe.path), *options]
+    print(f"\nnext:  {shlex.join(translate)} < new.{source} > new.{target}")
+    if other := _finished_beside(run):
+        compare = ["python", shown(SCRIPTS / "compare.py"), shown(other), shown(run.folder.parent)]
+        print(f"       {shlex.join(compare)}")
+
+
+def _finished_beside(run: Run) -> Path | None:
+    """The newest finished run of another recipe, or name, on the same corpus."""
+    found = [
+        path
+        for path in run.folder.parents[1].glob("*/seed*/results.json")
+        if path.parents[1] != run.folder.parent
+    ]
+    return max(found, key=lambda path: path.stat().st_mtime).parents[1] if found else None
+
+
+def print_examples(run: Run, count: int) -> None:
+    """Translations from all over the first test set."""
+    test_set = run.test_sets[0]
+    source, target = run.languages
+    columns = [
+        ("source", read_lines(run.data / "raw" / f"{test_set}.{source}")),
+        ("reference", read_lines(run.data / "raw" / f"{test_set}.{target}")),
+        ("translation", read_lines(run.text(test_set))),
+    ]
+    sentences = len(columns[0][1])
+    count = min(count, sentences)
+    for i in range(count):
+        number = i * sentences // count
+        print(f"\n{test_set}, sentence {number + 1}")
+        for name, lines in columns:
+            print(f"  {name:12} {lines[number]}")
+
+
+def shown(path: Path) -> str:
+    """A path as short as it can be typed here."""
+    path, here = Path(os.path.abspath(path)), Path.cwd()
+    return str(path.relative_to(here) if path.is_relative_to(here) else path)
