@@ -95,3 +95,18 @@ def test_installed_command_ends_in_one_line(tmp_path):
     assert done.returncode == 1 and "Traceback" not in done.stderr
     last = done.stderr.splitlines()[-1]
     assert last.startswith("error: ") and str(tmp_path / "none.pt") in last
+
+
+def test_validation_needs_no_task():
+    options = ("--user-dir", ROOT / "ea_fairseq", "--max-tokens", "99")
+    done = run("validate", corpus(), "--path", trained() / "checkpoint_last.pt", *options)
+    assert done.status == 0, done.errors()
+    assert "valid on 'valid' subset | loss" in done.output() + done.errors()
+
+
+def test_half_precision_on_the_cpu_names_the_option_that_is_missing(tmp_path):
+    for option in ("--fp16", "--bf16"):
+        done = run("train", *training(corpus(), tmp_path, "--max-epoch", "1", "--cpu", option))
+        assert done.status == 1
+        last = done.errors().strip().splitlines()[-1]
+        assert last == f"error: {option} on the CPU needs --fp16-no-flatten-grads as well"

@@ -26,6 +26,7 @@ _MODULES = (
     "dirty_input",
     "numpy_2",
     "scored_blocks",
+    "missing_options",
     "torchrun",
     "bfloat16",  # last, so that its answer is asked before torchrun asks about TPUs
 )
