@@ -55,7 +55,7 @@ def softmax(logits, attention):
 def test_views_are_what_the_layer_says_what_is_added_and_what_comes_out(attention):
     model = strong("ea_transformer_lite")
     for layer in attention_maps(model, SOURCE, TARGET)[attention]:
-        fresh, added, evolved = layer_views(layer, attention)
+        fresh, added, evolved = layer_views(layer)
         assert [view.name for view in (fresh, added, evolved)] == [
             "fresh",
             "convolution",
@@ -70,26 +70,34 @@ def test_views_are_what_the_layer_says_what_is_added_and_what_comes_out(attentio
 def test_a_plain_transformer_has_one_map():
     for attention, layers in attention_maps(strong("transformer_lite"), SOURCE, TARGET).items():
         for layer in layers:
-            (view,) = layer_views(layer, attention)
+            (view,) = layer_views(layer)
             assert view.name == "map"
             assert torch.allclose(view.values, softmax(layer.fresh, attention), atol=1e-5)
+
+
+def test_the_fresh_map_sees_what_the_layer_sees():
+    model = strong("ea_transformer_lite", ea_variant="diagonal_free")
+    for layer in attention_maps(model, SOURCE, TARGET)["decoder"]:
+        assert torch.equal(layer.visible, torch.tensor([[1, 0, 0, 0], [1, 0, 0, 0], [1, 1, 0, 0],
+                                                        [1, 1, 1, 0]]).bool())  # fmt: skip
+        assert torch.allclose(layer_views(layer)[0].values, layer.probs, atol=1e-5)
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_every_variant_has_views(variant):
     name, options = next(iter(settings_of(variant)))
     changed = set()
-    for attention, layers in attention_maps(
-        strong("ea_transformer_lite", **options), SOURCE, TARGET
-    ).items():
+    maps = attention_maps(strong("ea_transformer_lite", **options), SOURCE, TARGET)
+    for layers in maps.values():
         for layer in layers:
-            views = layer_views(layer, attention)
+            views = layer_views(layer)
             assert torch.equal(views[-1].values, layer.probs)
             for view in views:
                 assert view.values.shape == layer.probs.shape and view.values.isfinite().all()
                 assert view.signed or view.values.min() >= 0
             changed.add(len(views) > 1)
-    assert changed == {False} if variant == "plain" else True in changed
+    # A mask changes what is seen, not the maps.
+    assert (True in changed) == (variant not in ("plain", "diagonal_free"))
 
 
 def shown(axis):
@@ -109,7 +117,7 @@ def test_the_picture_shows_the_mean_of_the_heads_with_the_tokens(monkeypatch, tr
     assert len(axes) == 3 * 3 * 3
     for attention, layers in maps.items():
         for number, layer in enumerate(layers, start=1):
-            for view in layer_views(layer, attention):
+            for view in layer_views(layer):
                 axis = axes[f"{attention} {number} {view.name}"]
                 assert torch.allclose(shown(axis), view.values.mean(dim=0), atol=1e-6)
     source, target = PART.source_tokens, PART.tokens

@@ -8,4 +8,5 @@ translator.py          `Translator`: text in, text out
 attention_maps.py      what every attention of a model looked at
 views.py               those maps as people look at them: fresh, what is added, evolved
 plots.py               pictures of them
+map_statistics.py      what they are like over a corpus, by layer
 """

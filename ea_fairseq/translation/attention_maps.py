@@ -33,10 +33,12 @@ class LayerMaps:
     Attributes:
         fresh: L, the scaled products of queries and keys
         carry: Z of the layer below, where it is mixed in, else None
-        convolution: relu(conv(A)), before it is weighed by beta, or None
+        convolution: relu(conv(A)), before it is weighed by beta, or None; predictive attention's
+            CNN(carry), before alpha weighs it
         evolved: Z, of which the probabilities are the softmax; equal to ``fresh`` in a plain
             Transformer
-        probs: the probabilities; a row sums to 1
+        probs: the probabilities; a row sums to 1, unless they are mixed after the softmax
+        visible: bool, (tgt_len, src_len), what could be attended to
     """
 
     fresh: Tensor
@@ -44,6 +46,7 @@ class LayerMaps:
     convolution: Tensor | None
     evolved: Tensor
     probs: Tensor
+    visible: Tensor
 
 
 @torch.no_grad()
@@ -103,14 +106,18 @@ class _Record:
 
     def __init__(self) -> None:
         self.kept: dict[str, Tensor | None] = {"carry": None, "convolution": None}
+        self.visible: Tensor | None = None
 
     def maps(self) -> LayerMaps:
         """Without the batch, in float32, on the CPU."""
-        kept = {
+        maps = {
             name: None if value is None else value.detach().squeeze(0).float().cpu()
             for name, value in self.kept.items()
         }
-        return LayerMaps(**kept)
+        shape, visible = maps["probs"].shape[1:], torch.ones(1, dtype=torch.bool)
+        if self.visible is not None:
+            visible = self.visible.cpu().reshape(-1, shape[1])
+        return LayerMaps(**maps, visible=visible.expand(shape))
 
 
 @contextmanager
@@ -141,6 +148,7 @@ def _transformed(attention: TransformedAttention, record: _Record) -> list[Any]:
         record.kept["fresh"] = zero_hidden(logits, visible)
         record.kept["carry"] = carry if module.uses_carry else None
         record.kept["evolved"] = zero_hidden(*output)
+        record.visible = output[1]
 
     def keep_convolution(module: nn.Module, args: tuple, output: Tensor) -> None:
         record.kept["convolution"] = output
@@ -150,7 +158,9 @@ def _transformed(attention: TransformedAttention, record: _Record) -> list[Any]:
         attention.register_forward_hook(keep_probs),
         attention.transform.register_forward_hook(keep_logits),
     ]
-    convolution = getattr(attention.transform, "convolution", None)
+    # Predictive attention has several, one after the other.
+    several = list(getattr(attention.transform, "convolutions", []))
+    convolution = several[-1] if several else getattr(attention.transform, "convolution", None)
     if convolution is not None:
         hooks.append(convolution.register_forward_hook(keep_convolution))
     return hooks
@@ -169,6 +179,7 @@ def _plain(attention: MultiheadAttention, record: _Record) -> list[Any]:
         masked = logits if visible is None else logits.masked_fill(~visible, -torch.inf)
         record.kept["fresh"] = record.kept["evolved"] = zero_hidden(logits, visible)
         record.kept["probs"] = masked.softmax(dim=-1)
+        record.visible = visible
 
     return [attention.register_forward_pre_hook(compute, with_kwargs=True)]
 

@@ -16,7 +16,7 @@ from ..errors import UserError
 from ..files import new_file
 from ..variants.options import ATTENTIONS
 from .translator import Part, Translator
-from .views import VIEWS, View, axis_tokens, layer_views, usually_visible
+from .views import VIEWS, View, axis_tokens, layer_views
 
 FORMATS = (".png", ".pdf", ".svg")
 
@@ -90,8 +90,7 @@ def plot_attention(
             raise UserError(f"attention is {attention!r}: choose from {', '.join(ATTENTIONS)}")
         numbers = layers or range(1, len(maps[attention]) + 1)
         views[attention] = {
-            number: layer_views(_of_number(maps[attention], number, "layer"), attention)
-            for number in numbers
+            number: layer_views(_of_number(maps[attention], number, "layer")) for number in numbers
         }
     # Behind the checks: it takes a second to load.
     import matplotlib
@@ -99,7 +98,9 @@ def plot_attention(
     matplotlib.use("Agg")
     from matplotlib import pyplot
 
-    groups = [_Group(attention, views[attention], part, head) for attention in views]
+    groups = [
+        _Group(name, found, maps[name][0].visible, part, head) for name, found in views.items()
+    ]
     height = _TOP + max(group.height for group in groups)
     width = sum(group.width for group in groups) + _GAP
     if max(width, height) > _MOST_INCHES:
@@ -132,11 +133,19 @@ class _Group:
     Args:
         attention: its name
         views: by layer
+        visible: bool, (tgt_len, src_len), what could be attended to
         part: its tokens
         head: from 1, or None for the mean
     """
 
-    def __init__(self, attention: str, views: dict[int, list[View]], part: Part, head: int | None):
+    def __init__(
+        self,
+        attention: str,
+        views: dict[int, list[View]],
+        visible: Tensor,
+        part: Part,
+        head: int | None,
+    ):
         self.attention = attention
         self.maps = {
             number: {view.name: (view, _chosen(view, head)) for view in found}
@@ -147,7 +156,7 @@ class _Group:
             [_shortened(token) for token in side] for side in axis_tokens(part, attention)
         )
         self.rows, self.columns = rows, columns
-        self.visible = usually_visible(torch.empty(len(rows), len(columns)), attention)
+        self.visible = visible
         self.map_size = max(_CELL * len(columns), _SMALLEST), max(_CELL * len(rows), _SMALLEST)
         self.margins = _GAP + _LETTER * max(map(len, rows)), _GAP + _LETTER * max(map(len, columns))
         # Fresh and evolved maps of all layers have one scale.

@@ -36,7 +36,7 @@ class View:
         return self.name in ("convolution", "added")
 
 
-def layer_views(maps: LayerMaps, attention: str) -> list[View]:
+def layer_views(maps: LayerMaps) -> list[View]:
     """What a layer's own queries and keys say, what is added to it, and what comes out.
 
     What is added is the convolution's ReLU(conv(A)), before beta weighs it; of a variant without
@@ -44,25 +44,18 @@ def layer_views(maps: LayerMaps, attention: str) -> list[View]:
 
     Args:
         maps: of one attention in one layer
-        attention: "encoder", "decoder" or "encoder-decoder"
     """
     added = []
     if maps.convolution is not None:
         added = [View("convolution", maps.convolution, _is_signed(maps.convolution))]
     elif not torch.equal(maps.evolved, maps.fresh):
         added = [View("added", maps.evolved - maps.fresh, True)]
-    fresh = masked_softmax(maps.fresh, usually_visible(maps.fresh, attention))
+    fresh = masked_softmax(maps.fresh, maps.visible)
     # The probabilities may be mixed after the softmax, too.
     if not added and torch.allclose(fresh, maps.probs, atol=1e-5):
         return [View("map", maps.probs, False)]
     evolved = View("evolved", maps.probs, _is_signed(maps.probs))
     return [View("fresh", fresh, False), *added, evolved]
-
-
-def usually_visible(maps: Tensor, attention: str) -> Tensor:
-    """What a plain Transformer's attention sees: bool, (tgt_len, src_len)."""
-    visible = torch.ones(maps.shape[-2:], dtype=torch.bool)
-    return visible.tril() if attention == "decoder" else visible
 
 
 def axis_tokens(part: Part, attention: str) -> tuple[list[str], list[str]]:

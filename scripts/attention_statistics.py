@@ -1,0 +1,201 @@
+#!/usr/bin/env python3
+"""What a model's attention maps are like over a corpus, layer by layer; two models side by side.
+
+    python scripts/attention_statistics.py model --test test.de
+    python scripts/attention_statistics.py baseline model --test test.de --plot statistics.png
+
+For each attention, of the maps that the model has while it translates FILE (a text a line):
+
+    below      correlation of each head's map with the same head's one layer below
+    best       the same with the head below that is most like it
+    entropy    of a row, in bits: 0 where one token has all the weight
+    CA, HA     weight of a token on itself, and on each earlier one (with standard deviation), as in
+               Table 1 of "Bird-Eye Transformers for Text Generation Models"; ratio: CA / HA
+    carry, convolution, other
+               their shares of the logits, in percent; "other": what a variant does besides
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import logging
+import math
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from ea_fairseq.translation.map_statistics import LayerStatistics
+
+Statistics = dict[str, "list[LayerStatistics]"]
+
+# Column -> what it shows, and with how many digits. Those of the picture come first.
+_COLUMNS = {
+    "below": ("similarity", 3),
+    "best": ("similarity_best", 3),
+    "entropy": ("entropy", 2),
+    "ratio": ("ratio", 2),
+    "carry": ("carry", 1),
+    "convolution": ("convolution", 1),
+    "other": ("other", 1),
+    "CA": ("current", 4),
+    "HA": ("earlier", 4),
+    "HA dev.": ("earlier_deviation", 4),
+}
+_DRAWN = {
+    "below": "correlation with\nthe layer below",
+    "entropy": "entropy (bits)",
+    "ratio": "weight on itself /\non an earlier token",
+    "carry": "share of carry (%)",
+    "convolution": "share of\nconvolution (%)",
+}
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Measure and print; the exit code is 0 unless something cannot be read."""
+    args = make_parser().parse_args(argv)
+    try:
+        measure(args)
+    except ValueError as error:
+        print(f"attention_statistics.py: error: {error}", file=sys.stderr)
+        return 1
+    return 0
+
+
+def make_parser() -> argparse.ArgumentParser:
+    """The command line."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("model", nargs="+", type=Path, help="model folder; two are compared")
+    parser.add_argument("--test", type=Path, required=True, help="texts to translate, one a line")
+    parser.add_argument("--plot", type=Path, help="a picture, too: .png, .pdf or .svg")
+    parser.add_argument("--json", type=Path, help="the numbers, too, as a file")
+    return parser
+
+
+def measure(args: argparse.Namespace) -> None:
+    """What the command line asks for."""
+    from ea_fairseq.files import read_lines, write_json
+    from ea_fairseq.translation.map_statistics import map_statistics
+    from ea_fairseq.translation.plots import check_picture
+    from ea_fairseq.translation.translator import Translator
+
+    if len(args.model) > 2:
+        raise ValueError(f"MODEL: {len(args.model)} are given: one, or two to compare")
+    names = [path.resolve().name for path in args.model]
+    if len(set(names)) < len(names):
+        names = [str(path) for path in args.model]
+    if len(set(names)) < len(names):
+        raise ValueError(f"MODEL: {names[0]} is given twice")
+    if args.plot:
+        check_picture(args.plot)
+    logging.getLogger().setLevel(logging.WARNING)  # fairseq leaves it at INFO, for matplotlib too
+    texts = read_lines(args.test)
+    found = {}
+    for name, path in zip(names, args.model, strict=True):
+        progress = sys.stderr.isatty()
+        found[name] = map_statistics(Translator(path), texts, progress)
+        if not any(found[name].values()):
+            raise ValueError(f"{args.test}: nothing to translate in it")
+    print("\n\n".join(tables(found)))
+    if args.json:
+        write_json(args.json, {name: as_json(statistics) for name, statistics in found.items()})
+    if args.plot:
+        draw(found, args.plot)
+
+
+def value(layer: LayerStatistics, column: str) -> float:
+    """What a column shows of a layer."""
+    name = _COLUMNS[column][0]
+    return 100 * layer.shares[name] if name in layer.shares else getattr(layer, name)
+
+
+def tables(found: dict[str, Statistics]) -> list[str]:
+    """A heading and a Markdown table for each attention; two models share a cell."""
+    from ea_fairseq.recipes.tables import table
+
+    results = []
+    for attention in next(iter(found.values())):
+        models = [statistics[attention] for statistics in found.values()]
+        columns = [
+            column
+            for column in _COLUMNS
+            if any(not math.isnan(value(layer, column)) for layers in models for layer in layers)
+            and (column != "other" or any(layer.shares["other"] for m in models for layer in m))
+        ]
+        rows = []
+        for number in range(max(map(len, models))):
+            layers = [layers[number] if number < len(layers) else None for layers in models]
+            rows.append(
+                [str(number + 1)]
+                + [" / ".join(shown(layer, column) for layer in layers) for column in columns]
+            )
+        heading = f"{attention}, {' / '.join(found)}"
+        results.append(f"{heading}\n\n{table(['layer', *columns], rows)}")
+    return results
+
+
+def shown(layer: LayerStatistics | None, column: str) -> str:
+    """A number of a table; "-" for what there is not."""
+    if layer is None or math.isnan(value(layer, column)):
+        return "-"
+    return f"{value(layer, column):.{_COLUMNS[column][1]}f}"
+
+
+def as_json(statistics: Statistics) -> dict[str, list[dict]]:
+    """Without NaN, which JSON does not know."""
+
+    def known(values: dict) -> dict:
+        return {
+            name: known(v) if isinstance(v, dict) else None if math.isnan(v) else v
+            for name, v in values.items()
+        }
+
+    return {
+        attention: [known({**dataclasses.asdict(layer), "ratio": layer.ratio}) for layer in layers]
+        for attention, layers in statistics.items()
+    }
+
+
+def draw(found: dict[str, Statistics], output: Path) -> None:
+    """A row for each measure, a column for each attention, a line for each model."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+    from matplotlib.ticker import MaxNLocator
+
+    from ea_fairseq.files import new_file
+
+    attentions = list(next(iter(found.values())))
+    figure, axes = pyplot.subplots(
+        len(_DRAWN), len(attentions), figsize=(8, 1.5 * len(_DRAWN)), sharex=True, sharey="row"
+    )
+    for row, (column, label) in zip(axes, _DRAWN.items(), strict=True):
+        row[0].set_ylabel(label, fontsize=8)
+        for axis, attention in zip(row, attentions, strict=True):
+            axis.set_label(f"{attention} {column}")
+            axis.grid(alpha=0.3)
+            axis.tick_params(labelsize=7)
+            axis.xaxis.set_major_locator(MaxNLocator(integer=True))
+            # Blue and orange, which every eye tells apart, and marks of different shape.
+            for name, mark, colour in zip(found, "os", ("C0", "C1"), strict=False):
+                values = [value(layer, column) for layer in found[name][attention]]
+                numbers = range(1, len(values) + 1)
+                axis.plot(numbers, values, color=colour, marker=mark, markersize=4, label=name)
+    for axis, attention in zip(axes[0], attentions, strict=True):
+        axis.set_title(attention, fontsize=9)
+    for axis in axes[-1]:
+        axis.set_xlabel("layer", fontsize=8)
+    axes[0][0].legend(fontsize=7)
+    figure.tight_layout()
+    output.parent.mkdir(parents=True, exist_ok=True)
+    with new_file(output) as temporary:
+        figure.savefig(temporary, format=output.suffix[1:], dpi=100)
+    pyplot.close(figure)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
