@@ -35,7 +35,7 @@ SIZES = [
         ("embed-dim", 16),
         ("ffn-embed-dim", 16),
         ("attention-heads", 2),
-        ("layers", 1),
+        ("layers", 2),
     )
 ]
 

@@ -31,6 +31,9 @@ ALL = ",".join(REGIONS)
 # Every variant with each of its sets of options; every property below is held to all.
 SETTINGS = {name: options for variant in VARIANTS for name, options in settings_of(variant)}
 SETTINGS["a chain"] = {"ea_variant": "encoder=residual,encoder-decoder=evolving", "ea_skip": ALL}
+SETTINGS["a long chain"] = {
+    "ea_variant": "encoder=predictive,decoder=bird_eye,encoder-decoder=evolving"
+}
 SETTINGS["pre-norm"] = {"encoder_normalize_before": True, "decoder_normalize_before": True}
 every_setting = pytest.mark.parametrize("options", SETTINGS.values(), ids=SETTINGS.keys())
 

@@ -236,6 +236,19 @@ def test_flipped_bits_are_refused_or_without_effect(tmp_path, state):
     assert refused > 200
 
 
+def test_weights_that_are_marked_as_a_folder_are_refused(tmp_path):
+    """One flipped bit, outside of every checksum, for which torch reads uninitialised memory."""
+    path = tmp_path / "flipped.pt"
+    torch.save({"model": OrderedDict(a=torch.randn(30, 30))}, path)
+    whole = bytearray(path.read_bytes())
+    entry = whole.rindex(b"/data/0") - len("flipped") - 46  # of the archive's directory
+    assert whole[entry : entry + 4] == b"PK\x01\x02"
+    whole[entry + 38] ^= 0x10
+    path.write_bytes(whole)
+    with pytest.raises(UserError, match="flipped.pt is damaged: its part .*data/0 is no file"):
+        read_checkpoint(str(path))
+
+
 def test_flipped_bit_is_refused_by_commands(tmp_path):
     whole = bytearray((trained() / "checkpoint_last.pt").read_bytes())
     weights = whole.index(b"/data/0") + 1000

@@ -29,6 +29,10 @@ from ..errors import UserError
 from . import checkpoint_types
 
 
+#: How a zip archive of MS-DOS marks a folder.
+_FOLDER = 0x10
+
+
 def read_checkpoint(path: str) -> dict[str, Any]:
     """Read a fairseq checkpoint onto the CPU as it was saved.
 
@@ -91,10 +95,16 @@ def _check_whole(file: BinaryIO, name: str) -> None:
     try:
         with zipfile.ZipFile(file) as archive:
             damaged = archive.testzip()
+            parts = archive.infolist()
     except Exception as error:  # zipfile fails in many ways, on file names that are no text too
         raise UserError(f"checkpoint {name} is cut short or damaged: {error}") from error
     if damaged is not None:
         raise UserError(f"checkpoint {name} is damaged: wrong checksum of its part {damaged}")
+    for part in parts:
+        # One bit of the archive's directory: torch would read nothing, and take what happens to be
+        # in memory for the weights.
+        if part.external_attr & _FOLDER:
+            raise UserError(f"checkpoint {name} is damaged: its part {part.filename} is no file")
     file.seek(0)
 
 
