@@ -28,7 +28,6 @@ from fairseq.distributed import utils as distributed_utils
 from ..errors import UserError
 from . import checkpoint_types
 
-
 #: How a zip archive of MS-DOS marks a folder.
 _FOLDER = 0x10
 
