@@ -12,6 +12,8 @@ Both models work alternately in one process (A B B A), after a warm-up; times ar
     memory   peak memory of such an update, each in a process of its own
     decode   beam search over 64 sentences of 25 tokens, 25 steps
     growth   the same with 25 and with 200 steps: time per step
+    lm       the language model beside the plain one: an update on 4,096 tokens in blocks of 512 and
+             1,024, its peak memory, and 20 steps of 5 hypotheses after 1,000 tokens
 
 Tokens are random, sentences of a batch up to an eighth shorter than its longest. Close other
 programs first: on a busy machine the figures say nothing.
@@ -31,6 +33,7 @@ from ea_fairseq.files import write_json
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 LENGTHS = (32, 128, 512)
+BLOCKS, WRITTEN = (512, 1024), 1000  # of language models
 
 
 def suite_train(archs: tuple[str, str], setting: Any, rounds: int) -> list[dict[str, Any]]:
@@ -72,16 +75,18 @@ def suite_memory(archs: tuple[str, str], setting: Any, rounds: int) -> list[dict
     rows = []
     for length in LENGTHS:
         baseline, other = (peak_memory(arch, length, 4096, setting) for arch in archs)
-        rows.append(
-            {
-                "what": f"peak memory of a step, length {length}",
-                "unit": "MiB",
-                "baseline": baseline / 2**20,
-                "other": other / 2**20,
-                "ratio": other / baseline,
-            }
-        )
+        rows.append(_memory_row(f"peak memory of a step, length {length}", baseline, other))
     return rows
+
+
+def _memory_row(what: str, baseline: float, other: float) -> dict[str, Any]:
+    return {
+        "what": what,
+        "unit": "MiB",
+        "baseline": baseline / 2**20,
+        "other": other / 2**20,
+        "ratio": other / baseline,
+    }
 
 
 def suite_decode(archs: tuple[str, str], setting: Any, rounds: int) -> list[dict[str, Any]]:
@@ -112,12 +117,36 @@ def _decoding(archs: tuple[str, str], setting: Any, rounds: int, steps: int) -> 
     return alternate(*searches, rounds, setting.device)
 
 
+def suite_lm(archs: tuple[str, str], setting: Any, rounds: int) -> list[dict[str, Any]]:
+    from benchmarks.language_models import BASELINE, Generation, block, language_model_of
+    from benchmarks.memory import peak_memory
+    from benchmarks.models import Training
+    from benchmarks.timing import alternate, alternate_seconds
+
+    names, rows = (BASELINE, language_model_of(archs[1])), []
+    baseline, other = (Training(name, setting) for name in names)
+    for length in BLOCKS:
+        sample = block(length, 4096, setting)
+        steps = partial(baseline.step, sample), partial(other.step, sample)
+        times = alternate(*steps, rounds, setting.device)
+        rows.append(_row(f"language model, training step, blocks of {length}", times))
+    for length in BLOCKS:
+        what = f"language model, peak memory of a step, blocks of {length}"
+        peaks = (peak_memory(name, length, 4096, setting, block) for name in names)
+        rows.append(_memory_row(what, *peaks))
+    writers = (Generation(name, setting, WRITTEN).seconds_of_steps for name in names)
+    times = alternate_seconds(*writers, rounds)
+    rows.append(_row(f"language model, 20 steps after {WRITTEN:,} tokens", times))
+    return rows
+
+
 SUITES = {
     "train": suite_train,
     "length": suite_length,
     "memory": suite_memory,
     "decode": suite_decode,
     "growth": suite_growth,
+    "lm": suite_lm,
 }
 
 

@@ -109,6 +109,17 @@ def test_every_variant_has_its_row(monkeypatch, tmp_path):
     assert rows[2][3:] == ["1.00", "1.00"] and rows[3][3] == f"{len(lite[0]):.2f}"
 
 
+def test_language_models_are_measured_beside_the_plain_one(monkeypatch, capsys):
+    monkeypatch.setattr(benchmark, "BLOCKS", (8,))
+    monkeypatch.setattr(benchmark, "WRITTEN", 3)
+    assert benchmark.main(["lm", "--rounds", "1", "--threads", "1", "--vocabulary", "20"]) == 0
+    text = capsys.readouterr().out
+    for what in ("training step, blocks of 8", "peak memory", "20 steps after 3 tokens"):
+        assert f"| language model, {what}" in text or f"| language model, {what} of a step" in text
+    assert benchmark.main(["lm", "--arch", "pa_transformer_lite", "--rounds", "1"]) == 1
+    assert "no language model: choose from bet_transformer_lite" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     "arguments, message",
     [

@@ -13,7 +13,8 @@ from small_models import EOS, PAD, dictionary, padded, sentences, settings_of
 
 from ea_fairseq.config import EAOptions
 from ea_fairseq.errors import UserError
-from ea_fairseq.variants import VARIANTS, architectures
+from ea_fairseq.models.ea_transformer_lm import language_models
+from ea_fairseq.variants import VARIANTS
 
 TINY = {
     "decoder_embed_dim": 16,
@@ -142,9 +143,13 @@ def test_a_neutral_variant_is_fairseqs_and_continues_its_checkpoints(variant):
 
 
 def test_every_lite_architecture_that_serves_the_decoder_has_a_language_model():
-    for name, (variant, architecture) in architectures().items():
-        if architecture.size == "lite" and "decoder" in variant.arrangement:
-            assert build(name.removesuffix("_lite") + "_lm_lite").decoder.num_layers == 3
+    found = language_models()
+    assert found["ea_transformer_lite"] == "ea_transformer_lm_lite"
+    assert found["realformer_lite"] == "realformer_lm_lite"
+    assert found["bet_transformer_lite"] == "bet_transformer_lm_lite"
+    assert "pa_transformer_lite" not in found and "ea_transformer_base" not in found
+    for name in found.values():
+        assert build(name).decoder.num_layers == 3
 
 
 @pytest.mark.parametrize(

@@ -21,7 +21,7 @@ from torch import nn
 
 from ..config import EAOptions, add_args, parse_chain
 from ..errors import UserError
-from ..variants import VARIANTS, Architecture, Variant, on_registration
+from ..variants import VARIANTS, Architecture, Variant, architectures, on_registration
 from .ea_transformer import (
     EACheckpoints,
     EATransformerDecoder,
@@ -143,20 +143,32 @@ def transformer_lm_lite(args: Namespace) -> None:
     base_lm_architecture(args)
 
 
-def language_model_name(architecture: Architecture) -> str:
+def language_models() -> dict[str, str]:
+    """The translation models of Lite's size that have a language model, and its name."""
+    return {
+        name: _name(architecture)
+        for name, (variant, architecture) in architectures().items()
+        if _has_language_model(variant, architecture)
+    }
+
+
+def _name(architecture: Architecture) -> str:
     """``ea_transformer_lm_lite`` for ``ea_transformer_lite``."""
     return architecture.name.removesuffix("_lite") + "_lm_lite"
 
 
+def _has_language_model(variant: Variant, architecture: Architecture) -> bool:
+    return "decoder" in variant.arrangement and architecture.size == "lite"
+
+
 def _register(variant: Variant) -> None:
-    if "decoder" in variant.arrangement:
-        for architecture in variant.architectures:
-            if architecture.size == "lite":
-                _register_architecture(variant, architecture)
+    for architecture in variant.architectures:
+        if _has_language_model(variant, architecture):
+            _register_architecture(variant, architecture)
 
 
 def _register_architecture(variant: Variant, architecture: Architecture) -> None:
-    name = language_model_name(architecture)
+    name = _name(architecture)
 
     def configure(args: Namespace) -> None:
         transformer_lm_lite(args)

@@ -8,12 +8,12 @@ from pathlib import Path
 
 import torch
 
-from .models import Setting, Training, batch
+from .models import Batch, Setting, Training, batch
 
 STATUS, CLEAR = Path("/proc/self/status"), Path("/proc/self/clear_refs")
 
 
-def peak_memory(arch: str, length: int, tokens: int, setting: Setting) -> int:
+def peak_memory(arch: str, length: int, tokens: int, setting: Setting, make: Batch = batch) -> int:
     """Bytes that model, optimizer and two training steps need at most at a time.
 
     On the CPU the peak of the process's resident memory, from before the model is built; on a GPU
@@ -25,14 +25,14 @@ def peak_memory(arch: str, length: int, tokens: int, setting: Setting) -> int:
     if setting.device == "cpu" and not CLEAR.exists():
         raise ValueError("memory: peak memory on the CPU is only known on Linux")
     with multiprocessing.get_context("spawn").Pool(1) as pool:
-        return pool.apply(_measure, (arch, length, tokens, setting))
+        return pool.apply(_measure, (arch, length, tokens, setting, make))
 
 
-def _measure(arch: str, length: int, tokens: int, setting: Setting) -> int:
+def _measure(arch: str, length: int, tokens: int, setting: Setting, make: Batch) -> int:
     torch.set_num_threads(setting.threads)
     # What libraries allocate once, at their first use, is not the step's.
-    Training(arch, setting).step(batch(8, 64, setting))
-    sample = batch(length, tokens, setting)
+    Training(arch, setting).step(make(8, 64, setting))
+    sample = make(length, tokens, setting)
     if setting.device == "cuda":
         torch.cuda.synchronize()
         torch.cuda.reset_peak_memory_stats()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any
@@ -103,6 +104,10 @@ def batch(length: int, tokens: int, setting: Setting) -> dict[str, Any]:
         "target": target.to(device),
         "ntokens": int(target.ne(PAD).sum()),
     }
+
+
+#: What makes a batch: length of its sentences, tokens at most, setting.
+Batch = Callable[[int, int, Setting], dict[str, Any]]
 
 
 class Training:
