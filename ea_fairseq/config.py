@@ -8,10 +8,21 @@ from dataclasses import Field, dataclass, fields
 from typing import Any
 
 from .errors import UserError
+from .scores import SCORES, ScoreFunction
+from .scores.base import PRODUCT, build_scores, known_score
 from .variants import ATTENTIONS, VARIANTS, LogitTransform, Place, Variant, VariantOptions
-from .variants.options import as_text, flag, listed
+from .variants.options import as_text, flag, listed, option
 
 PLAIN = "plain"
+
+
+@dataclass(frozen=True)
+class ModelOptions(VariantOptions):
+    """Options beside the variants', each of which goes with every variant."""
+
+    scores: str = option(
+        PRODUCT, known_score, "NAME", "what makes the logits that a variant transforms", later=True
+    )
 
 
 @dataclass(frozen=True)
@@ -22,11 +33,13 @@ class EAOptions:
         variant: ``--ea-variant`` as given: one name, or a chain
         chain: the variant of each attention
         options: the options of each variant in the chain, by its name
+        model: the other options
     """
 
     variant: str
     chain: Mapping[str, str]
     options: Mapping[str, VariantOptions]
+    model: ModelOptions
 
     @classmethod
     def from_namespace(cls, args: Any) -> EAOptions:
@@ -47,11 +60,13 @@ class EAOptions:
         }
         variant = given.pop("variant", "evolving")
         chain = parse_chain(variant)
+        beside = [item.name for item in fields(ModelOptions)]
+        model = ModelOptions(**{name: given.pop(name) for name in beside if name in given})
         known = _all_options()
         if stray := sorted(given.keys() - known.keys()):
             raise UserError(
                 f"ea_{stray[0]} = {given[stray[0]]!r} is no option of this version of ea_fairseq;"
-                f" its options are {listed(f'ea_{name}' for name in sorted(known))}"
+                f" its options are {listed(f'ea_{name}' for name in sorted([*known, *beside]))}"
             )
         owned = owned_options(chain)
         stray = sorted(given.keys() - owned.keys())
@@ -66,12 +81,16 @@ class EAOptions:
         for name in dict.fromkeys(chain.values()):
             own = [item.name for item in fields(VARIANTS[name].options)]
             options[name] = VARIANTS[name].options(**{n: given[n] for n in own if n in given})
-        return cls(variant, chain, options)
+        return cls(variant, chain, options, model)
 
     def transform(self, place: Place) -> LogitTransform:
         """A new transform for one attention of the model."""
         name = self.chain[place.attention]
         return VARIANTS[name].build(self.options[name], place)
+
+    def score_function(self, place: Place, longest: int) -> ScoreFunction:
+        """A new score function for one attention, whose sentences have up to ``longest`` tokens."""
+        return build_scores(self.model.scores, place, longest)
 
     def as_given(self) -> dict[str, Any]:
         """Everything as ``ea_...`` attributes, as checkpoints keep it.
@@ -80,7 +99,7 @@ class EAOptions:
         and their defaults differ: then none. An option that came later is left out at its default.
         """
         values: dict[str, set[Any]] = {}
-        for options in self.options.values():
+        for options in (*self.options.values(), self.model):
             for item in fields(options):
                 value = as_text(getattr(options, item.name))
                 if not (item.metadata["later"] and value == as_text(item.default)):
@@ -143,6 +162,15 @@ def add_args(parser: argparse.ArgumentParser) -> None:
             type=_argument_type(_any_of(parsers), name),
             metavar=item.metadata["metavar"],
             help=f"{item.metadata['help']}; default: {listed(sorted(defaults))}",
+        )
+    choices = {"scores": SCORES}
+    for item in fields(ModelOptions):
+        named = "; ".join(f"{one.name} ({one.summary})" for one in choices[item.name].values())
+        parser.add_argument(
+            flag(item.name),
+            type=_argument_type(item.metadata["parse"], item.name),
+            metavar=item.metadata["metavar"],
+            help=f"{item.metadata['help']}, one of: {named}; default: {item.default}",
         )
 
 

@@ -7,8 +7,10 @@ Shapes as in the package; everything is numpy. Source: "Attention Is All You Nee
 import math
 
 import numpy as np
+import score_references
 from references import reference_of
 
+from ea_fairseq.scores import SCORES
 from ea_fairseq.variants import Place
 
 REGIONS = ("encoder", "decoder", "encoder-decoder")
@@ -120,26 +122,38 @@ class Transformer:
 
     def _attention(self, query, key, visible, name, region, carries, kind):
         heads = self.options["heads"]
-        q, k, v = (
-            self._heads(self._linear(x, f"{name}.{part}_proj"))
-            for x, part in ((query, "q"), (key, "k"), (key, "v"))
-        )
-        head_dim = q.shape[2]
-        logits = np.stack([a @ b.T / math.sqrt(head_dim) for a, b in zip(q, k, strict=True)])
+        parts = ((query, "q"), (key, "k"), (key, "v"))
+        q, k, v = (self._projected(x, f"{name}.{part}_proj") for x, part in parts)
+        scores = self.chosen.model.scores
+        if region not in SCORES[scores].serves:
+            scores = "product"
+        params = self._under(f"{name}.scores.")
+        logits = score_references.logits(scores, q, k, params, heads, len(query), len(key))
+        k = score_references.mapped_keys(scores, k, params)
+        head_dim = v.shape[2]
         layer = int(name.split(".")[2])
         place = Place(region, heads, head_dim, layer, self.options["layers"])
         variant = self.chosen.chain[region]
-        prefix = f"{name}.transform."
-        params = {
-            key.removeprefix(prefix): value
-            for key, value in self.params.items()
-            if key.startswith(prefix)
-        }
+        params = self._under(f"{name}.transform.")
         options = self.chosen.options[variant]
         carries[kind], _, output = attention(
             variant, logits, carries[kind], visible, params, place, options, (q, k, v)
         )
         return self._linear(np.concatenate(list(output), axis=1), f"{name}.out_proj")
+
+    def _under(self, prefix):
+        """Parameters whose names start so, by the rest of their names."""
+        return {
+            name.removeprefix(prefix): value
+            for name, value in self.params.items()
+            if name.startswith(prefix)
+        }
+
+    def _projected(self, x, name):
+        """(heads, length, head_dim), or None where the model has no such projection."""
+        if f"{name}.weight" not in self.params:
+            return None
+        return self._heads(self._linear(x, name))
 
     def _heads(self, x):
         """(length, embed_dim) to (heads, length, head_dim)."""

@@ -64,7 +64,7 @@ def build_strong(arch="ea_transformer_lite", seed=0, **options):
     model = build(arch, **options)
     with torch.no_grad():
         for name, parameter in model.named_parameters():
-            scale = 1.0 if ".transform." in name else 0.4
+            scale = 1.0 if ".transform." in name or ".scores." in name else 0.4
             if "layer_norm" in name:
                 parameter.normal_(mean=float(name.endswith("weight")), std=0.2)
             else:

@@ -25,6 +25,7 @@ from small_models import (
 from ea_fairseq.config import EAOptions
 from ea_fairseq.errors import UserError
 from ea_fairseq.kernels.library import torch_alone
+from ea_fairseq.scores import SCORES
 from ea_fairseq.variants import VARIANTS
 
 ALL = ",".join(REGIONS)
@@ -33,6 +34,14 @@ SETTINGS = {name: options for variant in VARIANTS for name, options in settings_
 SETTINGS["a chain"] = {"ea_variant": "encoder=residual,encoder-decoder=evolving", "ea_skip": ALL}
 SETTINGS["a long chain"] = {
     "ea_variant": "encoder=predictive,decoder=bird_eye,encoder-decoder=evolving"
+}
+SHORT = {"max_source_positions": 12, "max_target_positions": 12}
+SETTINGS |= {
+    f"{score} scores": {"ea_scores": score, **SHORT} for score in SCORES if score != "product"
+}
+SETTINGS |= {
+    f"{score} scores, bird_eye": {"ea_scores": score, "ea_variant": "bird_eye", **SHORT}
+    for score in ("additive", "random_synthesizer")
 }
 SETTINGS["pre-norm"] = {"encoder_normalize_before": True, "decoder_normalize_before": True}
 every_setting = pytest.mark.parametrize("options", SETTINGS.values(), ids=SETTINGS.keys())

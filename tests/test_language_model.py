@@ -28,6 +28,7 @@ SETTINGS = {
     if "decoder" in VARIANTS[variant].arrangement
     for name, options in settings_of(variant)
 }
+SETTINGS["synthesized scores"] = {"ea_scores": "random_synthesizer", "max_target_positions": 12}
 every_setting = pytest.mark.parametrize("options", SETTINGS.values(), ids=SETTINGS.keys())
 
 

@@ -90,7 +90,8 @@ def test_commands_within_sentences_run_and_print_what_the_page_says():
     )
     assert len(worst) == 6
     for dtype, difference in worst:
-        assert float(difference) < (1e-6 if dtype == "torch.float64" else 1e-4)
+        # fairseq's positions are float32 in both.
+        assert float(difference) < (1e-5 if dtype == "torch.float64" else 1e-4)
 
 
 def test_installed_packages_are_the_tested_ones():

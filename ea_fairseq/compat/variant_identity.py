@@ -14,20 +14,39 @@ import functools
 import logging
 import os
 from collections.abc import Callable, Sequence
+from dataclasses import fields
 from typing import Any
 
 from fairseq import checkpoint_utils
 from fairseq.trainer import Trainer
 
-from ..config import EAOptions, parse_chain
+from ..config import EAOptions, ModelOptions, parse_chain
 from ..errors import UserError
 from .safe_loading import read_checkpoint
 
 logger = logging.getLogger(__name__)
 
+# The options that say what a model's attentions are.
+_OPTIONS = ("ea_variant", *(f"ea_{item.name}" for item in fields(ModelOptions)))
+
+
+def _built_of(settings: Any) -> dict[str, str] | None:
+    """What a model's attentions are, by option; None for a plain Transformer."""
+    if getattr(settings, "ea_variant", None) is None:
+        return None
+    beside = {f"ea_{item.name}": item.default for item in fields(ModelOptions)}
+    return {
+        "ea_variant": settings.ea_variant,
+        **{name: getattr(settings, name, None) or default for name, default in beside.items()},
+    }
+
+
+def _same(option: str, one: str, other: str) -> bool:
+    return parse_chain(one) == parse_chain(other) if option == "ea_variant" else one == other
+
 
 def refuse_another_variant(stored: Any, wanted: Any, filename: str) -> None:
-    """Compares the variants of two models.
+    """Compares the variants, and what goes with any variant, of two models.
 
     Args:
         stored: settings of the checkpoint's model; those of a plain Transformer fit all
@@ -35,15 +54,17 @@ def refuse_another_variant(stored: Any, wanted: Any, filename: str) -> None:
         filename: the checkpoint
 
     Raises:
-        UserError: naming both variants
+        UserError: naming the option and both values
     """
-    before, now = (getattr(settings, "ea_variant", None) for settings in (stored, wanted))
-    if before is None or now is None or parse_chain(before) == parse_chain(now):
+    before, now = _built_of(stored), _built_of(wanted)
+    if before is None or now is None:
         return
-    raise UserError(
-        f"checkpoint {filename} is of --ea-variant {before}, and {now} was asked for: give the "
-        "same variant, or train anew in another --save-dir"
-    )
+    for option, value in before.items():
+        if not _same(option, value, now[option]):
+            raise UserError(
+                f"checkpoint {filename} is of --{option.replace('_', '-')} {value}, and "
+                f"{now[option]} was asked for: give the same, or train anew in another --save-dir"
+            )
 
 
 def _changed_options(stored: Any, wanted: Any) -> str:
@@ -88,13 +109,14 @@ def _load_ensemble(original: Callable[..., Any]) -> Callable[..., Any]:
         *args: Any,
         **kwargs: Any,
     ) -> Any:
-        if variant := (arg_overrides or {}).get("ea_variant"):
+        for option, value in (arg_overrides or {}).items():
+            if option not in _OPTIONS:
+                continue
             for filename in filenames:
-                stored = _settings(filename)
-                before = getattr(stored, "ea_variant", None)
-                if before is None or parse_chain(before) != parse_chain(variant):
+                before = (_built_of(_settings(filename)) or {}).get(option)
+                if before is None or not _same(option, before, value):
                     raise UserError(
-                        f"--model-overrides: ea_variant {variant} was asked for, and checkpoint "
+                        f"--model-overrides: {option} {value} was asked for, and checkpoint "
                         f"{filename} is of {before or 'a plain Transformer'}: leave it out"
                     )
         return original(filenames, arg_overrides, *args, **kwargs)

@@ -3,6 +3,7 @@
 import logging
 import math
 from argparse import ArgumentParser, Namespace
+from dataclasses import fields
 from typing import Any
 
 import torch
@@ -20,7 +21,7 @@ from fairseq.modules.checkpoint_activations import checkpoint_wrapper
 from fairseq.tasks.language_modeling import LanguageModelingTask
 from torch import Tensor, nn
 
-from ..config import EAOptions, add_args, owned_options, parse_chain
+from ..config import EAOptions, ModelOptions, add_args, owned_options, parse_chain
 from ..errors import UserError
 from ..modules.multihead_attention import IncrementalState
 from ..modules.transformer_layer import EATransformerDecoderLayer, EATransformerEncoderLayer
@@ -243,22 +244,22 @@ class EACheckpoints(nn.Module):
     def upgrade_state_dict_named(self, state_dict: dict[str, Tensor], name: str) -> None:
         """Also lets a plain fairseq Transformer's checkpoint continue as an EA model.
 
-        A checkpoint without any parameter of a transform and without the marker that EA models
-        write gets this model's fresh ones; one with some of them must have them all.
+        A checkpoint without any parameter of a transform or a score function and without the marker
+        that EA models write gets this model's fresh ones; one with some of them must have them all.
         """
         super().upgrade_state_dict_named(state_dict, name)
         own = self.state_dict()
         marker = "ea_version"
         if marker in state_dict:
             return
-        fresh = [key for key in own if ".transform." in key]
+        fresh = [key for key in own if ".transform." in key or ".scores." in key]
         state_dict[marker] = own[marker]
         if not fresh or any(key in state_dict for key in fresh):
             return
         state_dict.update({key: own[key] for key in fresh})
         logger.info(
-            "loading a plain Transformer's checkpoint: %d parameters of evolving attention, "
-            "which it lacks, start fresh",
+            "loading a plain Transformer's checkpoint: %d parameters of the attentions, which it "
+            "lacks, start fresh",
             len(fresh),
         )
 
@@ -424,7 +425,11 @@ def ea_defaults(
     for option, owners in owned_options(chain).items():
         if variant in owners and option in architecture.options:
             set_defaults(args, **{f"ea_{option}": architecture.options[option]})
-    for attribute, value in EAOptions.from_namespace(args).as_given().items():
+    stored = EAOptions.from_namespace(args).as_given()
+    for item in fields(ModelOptions):
+        if f"ea_{item.name}" not in stored:
+            vars(args).pop(f"ea_{item.name}", None)
+    for attribute, value in stored.items():
         setattr(args, attribute, value)
 
 

@@ -1,4 +1,4 @@
-"""The attention of every EA model: fairseq's, with a logit transform before the softmax."""
+"""The attention of every EA model: fairseq's, with a score function and a logit transform."""
 
 from typing import Any
 
@@ -6,6 +6,7 @@ import torch
 from fairseq.modules import MultiheadAttention
 from torch import Tensor
 
+from ..scores import ScoreFunction
 from ..variants import LogitTransform
 from ..variants.cached_heads import CachedHeads, append, share
 from .dropout import rate_in_use
@@ -17,17 +18,31 @@ class TransformedAttention(MultiheadAttention):
     """Multi-head attention whose logits pass through a :class:`LogitTransform`.
 
     Parameters carry the names of fairseq's ``MultiheadAttention``, so that its checkpoints load;
-    those of the transform are added. fairseq's ``forward`` is replaced as a whole: it uses torch's
-    fused attention in training, which has no place for a transform.
+    those of the transform and the score function are added. fairseq's ``forward`` is replaced as a
+    whole: it uses torch's fused attention in training, which has no place for a transform.
 
     Args:
         transform: what happens to the logits
+        scores: what makes them; the scaled product by default. Queries and keys that nobody uses
+            are not projected
         kwargs: those of fairseq's ``MultiheadAttention``
     """
 
-    def __init__(self, embed_dim: int, num_heads: int, transform: LogitTransform, **kwargs: Any):
+    def __init__(
+        self,
+        embed_dim: int,
+        num_heads: int,
+        transform: LogitTransform,
+        scores: ScoreFunction | None = None,
+        **kwargs: Any,
+    ):
         super().__init__(embed_dim, num_heads, **kwargs)
         self.transform = transform
+        self.scores = scores or ScoreFunction()
+        if not self.scores.uses_queries:
+            self.q_proj = None
+        if not (self.scores.uses_keys or transform.uses_keys):
+            self.k_proj = None
 
     def forward(
         self,
@@ -60,7 +75,7 @@ class TransformedAttention(MultiheadAttention):
         """
         attend = self._attend_full if incremental_state is None else self._attend_step
         output, carry, probs = attend(
-            self._heads(self.q_proj(query)),
+            query,
             key,
             visible,
             carry,
@@ -72,39 +87,65 @@ class TransformedAttention(MultiheadAttention):
 
     def _attend_full(
         self,
-        queries: Tensor,
+        query: Tensor,
         key: Tensor,
         visible: Tensor | None,
         carry: Tensor | None,
         _: None,
         need_weights: bool,
     ) -> tuple[Tensor, Tensor | None, Tensor | None]:
-        keys, values = self._heads(self.k_proj(key)), self._heads(self.v_proj(key))
+        queries, keys = self._heads(self._queries(query)), self._heads(self._keys(key))
+        values = self._heads(self.v_proj(key))
+        logits = None
+        if not self.scores.is_product:
+            shape = (query.size(1), query.size(0), key.size(0))
+            logits = self.scores(queries, keys, self.scaling, shape, visible)
         dropout = rate_in_use(self.dropout_module)
         return self.transform.attend(
-            queries, keys, values, self.scaling, visible, carry, dropout, need_weights
+            queries, keys, values, self.scaling, visible, carry, dropout, need_weights, logits
         )
 
     def _attend_step(
         self,
-        queries: Tensor,
+        query: Tensor,
         key: Tensor | None,
         visible: Tensor | None,
         carry: Tensor | None,
         incremental_state: IncrementalState,
         need_weights: bool,
     ) -> tuple[Tensor, Tensor | None, Tensor | None]:
-        cached = self._cached_heads(queries.size(0), key, incremental_state)
+        queries = self._heads(self._queries(query))
+        cached = self._cached_heads(query.size(1), key, incremental_state)
+        logits = None
+        if not self.scores.is_product:
+            shape = (query.size(1), 1, cached.src_len)
+            logits = self.scores(queries, cached.heads()[0], self.scaling, shape, visible)
         state = self.get_incremental_state(incremental_state, "logit_state") or {}
         dropout = rate_in_use(self.dropout_module)
         output, carry, probs, state = self.transform.attend_step(
-            queries, cached, self.scaling, visible, carry, state, dropout, need_weights
+            queries, cached, self.scaling, visible, carry, state, dropout, need_weights, logits
         )
         self.set_incremental_state(incremental_state, "logit_state", state)
         return output, carry, probs
 
-    def _heads(self, projected: Tensor) -> Tensor:
+    def _queries(self, query: Tensor) -> Tensor | None:
+        """(tgt_len, batch, embed_dim), projected and mapped; None where none are used."""
+        if self.q_proj is None:
+            return None
+        queries = self.q_proj(query).unflatten(2, (self.num_heads, -1))
+        return self.scores.map_queries(queries).flatten(2)
+
+    def _keys(self, key: Tensor) -> Tensor | None:
+        """(src_len, batch, embed_dim), projected and mapped; None where none are used."""
+        if self.k_proj is None:
+            return None
+        keys = self.k_proj(key).unflatten(2, (self.num_heads, -1))
+        return self.scores.map_keys(keys).flatten(2)
+
+    def _heads(self, projected: Tensor | None) -> Tensor | None:
         """(length, batch, embed_dim) to (batch, heads, length, head_dim)."""
+        if projected is None:
+            return None
         length, bsz, _ = projected.shape
         return projected.view(length, bsz, self.num_heads, self.head_dim).permute(1, 2, 0, 3)
 
@@ -114,16 +155,14 @@ class TransformedAttention(MultiheadAttention):
         """Keys and values so far, which are then cached."""
         cache = self._get_input_buffer(incremental_state)
         if not self.encoder_decoder_attention:
-            cache = append(cache, self.k_proj(key), self.v_proj(key))
+            cache = append(cache, self._keys(key), self.v_proj(key))
         elif not cache:
-            cache = {
-                "prev_key": self.k_proj(key),
-                "prev_value": self.v_proj(key),
-                "hypotheses": torch.tensor(bsz // key.size(1)),
-            }
+            kept = {"prev_key": self._keys(key), "prev_value": self.v_proj(key)}
+            cache = {name: one for name, one in kept.items() if one is not None}
+            cache["hypotheses"] = torch.tensor(bsz // key.size(1))
         self._set_input_buffer(incremental_state, cache)
         return CachedHeads(
-            cache["prev_key"],
+            cache.get("prev_key"),
             cache["prev_value"],
             self.num_heads,
             cache.get("rows"),
@@ -139,15 +178,12 @@ class TransformedAttention(MultiheadAttention):
         if "rows" in cache:
             cache = {**cache, "rows": cache["rows"].index_select(0, new_order)}
         elif cache:
-            keys, values = cache["prev_key"], cache["prev_value"]
-            sentences, together = share(new_order, keys.size(1), int(cache["hypotheses"]))
+            together = int(cache["hypotheses"])
+            kept = {name: one for name, one in cache.items() if name != "hypotheses"}
+            sentences, together = share(new_order, kept["prev_value"].size(1), together)
             if sentences is not None:
-                keys, values = keys.index_select(1, sentences), values.index_select(1, sentences)
-            cache = {
-                "prev_key": keys,
-                "prev_value": values,
-                "hypotheses": torch.tensor(together),
-            }
+                kept = {name: one.index_select(1, sentences) for name, one in kept.items()}
+            cache = {**kept, "hypotheses": torch.tensor(together)}
         self._set_input_buffer(incremental_state, cache)
         state = self.get_incremental_state(incremental_state, "logit_state")
         if state:

@@ -16,14 +16,17 @@ from .multihead_attention import IncrementalState, TransformedAttention
 
 
 def _build_attention(attention: str, cfg: Any, layer: int, **kwargs: Any) -> TransformedAttention:
-    """The attention of one kind ("encoder", "decoder", "encoder-decoder") with its transform."""
+    """The attention of one kind ("encoder", "decoder", "encoder-decoder")."""
     side = cfg.encoder if attention == "encoder" else cfg.decoder
     heads = side.attention_heads
     place = Place(attention, heads, side.embed_dim // heads, layer, side.layers)
+    longest = cfg.max_source_positions if attention == "encoder" else cfg.max_target_positions
+    options = EAOptions.from_namespace(cfg)
     return TransformedAttention(
         side.embed_dim,
         heads,
-        EAOptions.from_namespace(cfg).transform(place),
+        options.transform(place),
+        options.score_function(place, longest),
         dropout=cfg.attention_dropout,
         q_noise=cfg.quant_noise.pq,
         qn_block_size=cfg.quant_noise.pq_block_size,

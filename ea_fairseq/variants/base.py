@@ -35,14 +35,16 @@ class Projected:
     """What an attention projected, for transforms that look beyond the logits.
 
     Attributes:
-        queries: (batch, heads, tgt_len, head_dim), not scaled
-        keys: (batch, heads, src_len, head_dim); step by step (sentences, heads, src_len,
-            head_dim), where neighbouring hypotheses share a sentence
+        queries: (batch, heads, tgt_len, head_dim), not scaled, as the score function maps them;
+            None where it uses none
+        keys: (batch, heads, src_len, head_dim), mapped likewise; step by step (sentences, heads,
+            src_len, head_dim), where neighbouring hypotheses share a sentence. None where neither
+            the score function nor the transform uses them
         values: as ``keys``
     """
 
-    queries: Tensor
-    keys: Tensor
+    queries: Tensor | None
+    keys: Tensor | None
     values: Tensor
 
 
@@ -75,9 +77,11 @@ class LogitTransform(nn.Module):
 
     Attributes:
         uses_carry: True if the transform reads the logits of the layer below.
+        uses_keys: True if it reads ``projected.keys``.
     """
 
     uses_carry: bool = False
+    uses_keys: bool = False
 
     def forward(
         self,
@@ -164,8 +168,8 @@ class LogitTransform(nn.Module):
 
     def attend(
         self,
-        queries: Tensor,
-        keys: Tensor,
+        queries: Tensor | None,
+        keys: Tensor | None,
         values: Tensor,
         scaling: float,
         visible: Tensor | None,
@@ -179,8 +183,8 @@ class LogitTransform(nn.Module):
         A template over the places above. Only a faster way to the same numbers overrides it.
 
         Args:
-            queries: (batch, heads, tgt_len, head_dim)
-            keys: (batch, heads, src_len, head_dim)
+            queries: (batch, heads, tgt_len, head_dim), or None where ``logits`` come without
+            keys: (batch, heads, src_len, head_dim), or None likewise
             values: (batch, heads, src_len, head_dim)
             scaling: factor of their products
             visible: as in :meth:`forward`
@@ -202,7 +206,7 @@ class LogitTransform(nn.Module):
 
     def attend_step(
         self,
-        queries: Tensor,
+        queries: Tensor | None,
         cached: CachedHeads,
         scaling: float,
         visible: Tensor | None,
@@ -215,7 +219,7 @@ class LogitTransform(nn.Module):
         """One new target row of :meth:`attend`; a template like it.
 
         Args:
-            queries: (batch, heads, 1, head_dim)
+            queries: (batch, heads, 1, head_dim), or None where ``logits`` come without
             cached: keys and values, this row's own among them
             scaling: factor of their products
             visible, carry, state: as in :meth:`step`

@@ -32,6 +32,8 @@ class BirdEyeLogits(PlainLogits):
         diagonal: "hidden" for the diagonal-free mask, or a factor; 1 for neither
     """
 
+    uses_keys = True
+
     def __init__(self, num_heads: int, head_dim: int, diagonal: str | float):
         super().__init__()
         self.diagonal = diagonal

@@ -13,32 +13,40 @@ class CachedHeads:
     """Keys and values where they were written; who they belong to is told beside.
 
     Attributes:
-        keys: (positions, rows, embed_dim), the first ``src_len`` positions in use
+        keys: (positions, rows, embed_dim), the first ``src_len`` positions in use; None where
+            scores need none
         values: as ``keys``
         num_heads: of the attention
         rows: long, (batch, src_len), the row of each position of each hypothesis; or None:
         hypotheses: so many neighbouring hypotheses share a row, in every position
     """
 
-    keys: Tensor
+    keys: Tensor | None
     values: Tensor
     num_heads: int
     rows: Tensor | None = None
     hypotheses: int = 1
 
-    def heads(self) -> tuple[Tensor, Tensor]:
+    @property
+    def src_len(self) -> int:
+        """Positions in use."""
+        return self.values.size(0) if self.rows is None else self.rows.size(1)
+
+    def heads(self) -> tuple[Tensor | None, Tensor]:
         """Keys and values (batch, heads, src_len, head_dim), or (sentences, ...) where hypotheses
         share rows."""
         return self._heads(self.keys), self._heads(self.values)
 
-    def _heads(self, kept: Tensor) -> Tensor:
+    def _heads(self, kept: Tensor | None) -> Tensor | None:
+        if kept is None:
+            return None
         if self.rows is not None:
             positions = torch.arange(self.rows.size(1), device=kept.device)
             kept = kept[positions.unsqueeze(1), self.rows.t()]
         return kept.unflatten(2, (self.num_heads, -1)).permute(1, 2, 0, 3)
 
 
-def append(cache: Cache, keys: Tensor, values: Tensor) -> Cache:
+def append(cache: Cache, keys: Tensor | None, values: Tensor) -> Cache:
     """Self-attention's cache with one more position.
 
     Nothing written is ever moved: reordering changes the table of rows alone.
@@ -48,18 +56,18 @@ def append(cache: Cache, keys: Tensor, values: Tensor) -> Cache:
             prev_key, prev_value: (positions, rows, embed_dim)
             rows: long, (batch, src_len)
             filled: long, positions written so far, on the CPU
-        keys: (1, batch, embed_dim)
-        values: as ``keys``
+        keys: (1, batch, embed_dim), or None where scores need none: then none are kept
+        values: (1, batch, embed_dim)
     """
-    bsz = keys.size(1)
+    bsz = values.size(1)
+    buffers = {"prev_value": values} if keys is None else {"prev_key": keys, "prev_value": values}
     if not cache:
-        rows = torch.empty(bsz, 0, dtype=torch.long, device=keys.device)
-        cache = {"prev_key": keys[:0], "prev_value": values[:0], "rows": rows}
+        cache = {name: row[:0] for name, row in buffers.items()}
+        cache["rows"] = torch.empty(bsz, 0, dtype=torch.long, device=values.device)
     rows = cache["rows"]
     written = rows.size(1)
-    buffers = {"prev_key": keys, "prev_value": values}
     kept = {name: cache[name] for name in buffers}
-    capacity, held, _ = kept["prev_key"].shape
+    capacity, held, _ = kept["prev_value"].shape
     filled = cache.get("filled")
     # Full; or another decoding went on from the same step and wrote there: leave that to it.
     if filled is None or written == capacity or bsz > held or int(filled) != written:

@@ -161,7 +161,7 @@ class EvolvingLogits(LogitTransform):
         logits: Tensor | None = None,
     ) -> tuple[Tensor, Tensor | None, Tensor | None]:
         """See :meth:`LogitTransform.attend`; compiled where that is possible."""
-        if self._way(queries, keys.size(2), logits) == "torch":
+        if self._way(queries, values.size(2), logits) == "torch":
             return super().attend(
                 queries, keys, values, scaling, visible, carry, dropout, need_probs, logits
             )
@@ -192,8 +192,7 @@ class EvolvingLogits(LogitTransform):
         logits: Tensor | None = None,
     ) -> tuple[Tensor, Tensor | None, Tensor | None, State]:
         """See :meth:`LogitTransform.attend_step`; compiled where that is possible."""
-        src_len = cached.keys.size(0) if cached.rows is None else cached.rows.size(1)
-        compiled = self._way(queries, src_len, logits) == "cpp" and dropout == 0
+        compiled = self._way(queries, cached.src_len, logits) == "cpp" and dropout == 0
         tensors = (queries, cached.keys, cached.values, carry, *state.values())
         if not compiled or needs_gradient(*tensors, *self.parameters()):
             return super().attend_step(
