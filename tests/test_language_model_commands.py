@@ -2,8 +2,10 @@
 
 import functools
 import math
+import os
 import random
 import re
+import shlex
 
 import average_checkpoints
 import pytest
@@ -14,6 +16,7 @@ from fairseq.sequence_generator import SequenceGenerator
 from fairseq_commands import USER_DIR, WORDS, run, temporary_folder
 from fairseq_commands import corpus as parallel_corpus
 from fairseq_commands import trained as trained_translation
+from tiny_translation import REPOSITORY
 
 from ea_fairseq.compat.safe_loading import read_checkpoint
 
@@ -210,3 +213,29 @@ def test_training_that_cannot_work_is_refused_in_one_line(tmp_path):
     other = ["--arch", "ea_transformer_lite", "--max-epoch", "1"]
     refused(run("train", *training(tmp_path, *other)), "ea_transformer_lm_lite")
     assert math.isfinite(perplexity(trained() / "checkpoint_last.pt"))
+
+
+def test_the_pages_commands_run_as_they_stand(tmp_path):
+    page = (REPOSITORY / "examples" / "language_modeling" / "README.md").read_text()
+    (block,) = re.findall(r"^```bash\n(.*?)^```", page, re.M | re.S)
+    (tmp_path / "text").mkdir()
+    for split in ("train", "valid", "test"):
+        text = (corpus().parent / split).read_text()
+        (tmp_path / "text" / f"{split}.en").write_text(text)
+    small = [*SIZES, "--max-epoch", "2", "--num-workers", "0"]
+    commands = [shlex.split(line) for line in block.replace("\\\n", " ").splitlines() if line]
+    assert len(commands) == 4
+    before = os.getcwd()
+    os.chdir(tmp_path)
+    try:
+        for name, *arguments in commands:
+            if "--user-dir" in arguments:  # the page's is that of the repository's root
+                arguments[arguments.index("--user-dir") + 1] = USER_DIR
+            more = small if name == "fairseq-train" else []
+            done = run(name.removeprefix("fairseq-"), *arguments, *more)
+            assert done.status == 0, done.errors()
+            if name == "fairseq-eval-lm":
+                assert re.search(r"Perplexity: \d+\.", done.output() + done.errors())
+    finally:
+        os.chdir(before)
+    assert len(re.findall(r"^H-", done.output(), re.M)) == 15
