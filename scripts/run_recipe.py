@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import logging
+import shlex
 import signal
 import sys
 from dataclasses import replace
@@ -29,8 +30,10 @@ from ea_fairseq.recipes.curves import read_curves
 from ea_fairseq.recipes.data_folders import check_data, folder_for
 from ea_fairseq.recipes.execution import execute
 from ea_fairseq.recipes.kept_text import trained_on
+from ea_fairseq.recipes.listing import list_runs
+from ea_fairseq.recipes.new_corpus import write_recipe
 from ea_fairseq.recipes.options import check_options, check_subwords, load_plugin
-from ea_fairseq.recipes.progress import Display, Status
+from ea_fairseq.recipes.progress import Display, PreparationStatus
 from ea_fairseq.recipes.recipe import SECTIONS, Recipe, load_recipe, recipe_path
 from ea_fairseq.recipes.recipe_run import RecipeRun
 from ea_fairseq.recipes.report import (
@@ -49,6 +52,13 @@ def main(argv: list[str] | None = None) -> int:
     """Run the recipes; the exit code is 0 when all is done."""
     args = make_parser().parse_args(argv)
     try:
+        if args.list:
+            print(list_runs(args.work_dir))
+            return 0
+        if args.new or args.files:
+            return new_recipe(args)
+        if not args.recipe:
+            raise ValueError("recipe: give a corpus' folder with --variant, or a recipe file")
         paths = [
             recipe_path(path, variant) for path in args.recipe for variant in args.variant or [None]
         ]
@@ -81,7 +91,7 @@ def make_parser() -> argparse.ArgumentParser:
     )
     parser.add_argument(
         "recipe",
-        nargs="+",
+        nargs="*",
         type=Path,
         help="a corpus' folder, with --variant; or a recipe file (.yml)",
     )
@@ -93,6 +103,18 @@ def make_parser() -> argparse.ArgumentParser:
         "...), variants, or files in the folder or in examples/translation/variants/",
     )
     add_arguments(parser)
+    parser.add_argument(
+        "--new",
+        type=Path,
+        metavar="FOLDER",
+        help="write a recipe for two --files of your own into a new folder, anywhere",
+    )
+    parser.add_argument(
+        "--files", type=Path, nargs=2, metavar=("SOURCE", "TARGET"), help="such as my.de my.en"
+    )
+    parser.add_argument(
+        "--list", action="store_true", help="show all runs with their settings and scores"
+    )
     parser.add_argument("--raw", type=Path, help="local folder with the corpus as downloaded")
     parser.add_argument("--seeds", type=int, nargs="+", default=[1], help="one run for each")
     parser.add_argument(
@@ -118,6 +140,17 @@ def make_parser() -> argparse.ArgumentParser:
     return parser
 
 
+def new_recipe(args: argparse.Namespace) -> int:
+    """Write a recipe for text of one's own, and say how to go on."""
+    if not (args.new and args.files) or args.recipe:
+        raise ValueError("--new FOLDER --files SOURCE TARGET: give both, and no recipe")
+    count = write_recipe(args.new, args.files)
+    print(f"{shown(args.new)}: corpus.yml and common.yml, for {count:,} pairs of sentences")
+    command = ["python", shown(places.SCRIPTS / "run_recipe.py"), shown(args.new)]
+    print(f"\nnext:  {shlex.join([*command, '--variant', 'ea_transformer_lite'])}")
+    return 0
+
+
 def run_recipe(recipe: Recipe, corpus: corpus_config.Corpus, args: argparse.Namespace) -> None:
     """All steps of a recipe for all seeds, then a table of the scores."""
     threads = {"OMP_NUM_THREADS": str(args.threads)} if args.threads else {}
@@ -131,7 +164,7 @@ def run_recipe(recipe: Recipe, corpus: corpus_config.Corpus, args: argparse.Name
         log = data.with_name(f"{data.name}.log")
         if not args.verbose:
             print(f"\n== {shown(data)} (log: {shown(log)})", flush=True)
-        display = None if args.verbose else Display("prepare", Status())
+        display = None if args.verbose else Display("prepare", PreparationStatus())
         # prepare.py locks the folder itself, and knows what of it is done.
         execute(prepare, log, threads, display=display)
     finished = True

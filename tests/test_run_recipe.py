@@ -110,10 +110,11 @@ def test_translations_are_complete_and_in_order(recipes):
 def test_a_line_a_step_is_shown_and_all_that_its_command_printed_is_kept(recipes):
     """A line for each step and test set, the table, and where things are: no log."""
     printed = (recipes / "printed.txt").read_text()
-    steps = {"prepare": 1, "train": 2, "average": 2, "generate": 4, "evaluate": 4}
+    steps = {"prepare": 2, "train": 2, "average": 2, "generate": 4, "evaluate": 4}
     for step, times in steps.items():
         lines = [line for line in printed.splitlines() if line.startswith(f"{step} ")]
-        assert len(lines) == times and all(re.search(r"\(\d+ s\)$", line) for line in lines)
+        assert len(lines) == times and all(re.search(r"\(\d+ (s|min)\)$", line) for line in lines)
+    assert "prepared: train 240, valid 20, first 21, second 13 pairs" in printed
     assert "INFO" not in printed and max(map(len, printed.splitlines())) < 400
     folder = seed_folder(recipes, "ea_transformer_lite")
     log = (folder / "logs" / "train.log").read_text()

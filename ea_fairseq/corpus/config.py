@@ -67,7 +67,9 @@ class Corpus:
     seed: int = 1
     tokenize: Tokenization = field(default_factory=Tokenization)
     clean: Cleaning = field(default_factory=Cleaning)
-    hold_out: int | None = None  # every n-th training pair becomes validation data
+    # n: every n-th training pair becomes validation data. {valid: n, test: m}: so many pairs with
+    # different sources are drawn by `seed` (see holding_out.py).
+    hold_out: int | dict[str, int] | None = None
     subword: str = "bpe"  # bpe or sentencepiece, learned on both languages together
     subword_size: int = 10000  # merges, or sentencepiece's vocabulary
     dictionary: str = "joint"  # joint: one for both languages; separate: one each
@@ -85,8 +87,13 @@ class Corpus:
     @property
     def test_sets(self) -> list[str]:
         """The test sets' names, in the order of fairseq's subsets test, test1, test2 ..."""
-        names = self.files if self.reader == "plain" else self.sizes
+        names = [*(self.files if self.reader == "plain" else self.sizes), *self.held_out]
         return [name for name in names if name not in ("train", "valid")]
+
+    @property
+    def held_out(self) -> dict[str, int]:
+        """The splits drawn from the training text, and their numbers of pairs."""
+        return self.hold_out if isinstance(self.hold_out, dict) else {}
 
     @property
     def splits(self) -> list[str]:
@@ -172,7 +179,9 @@ def _build(data: dict) -> Corpus:
     _positive("subword_size", corpus.subword_size)
     _positive("clean: min", corpus.clean.min, least=0)
     _positive("clean: max", corpus.clean.max)
-    if corpus.hold_out is not None:
+    for name, size in corpus.held_out.items():
+        _positive(f"hold_out: {name}", size)
+    if corpus.hold_out is not None and not corpus.held_out:
         _positive("hold_out", corpus.hold_out, least=2)
     if corpus.clean.ratio is not None and not corpus.clean.ratio >= 1:
         raise ValueError(f"clean: ratio is {corpus.clean.ratio!r}: expected a number from 1")
@@ -183,14 +192,18 @@ def _build(data: dict) -> Corpus:
 def _check_splits(corpus: Corpus) -> None:
     key = "files" if corpus.reader == "plain" else "sizes"
     names = getattr(corpus, key)
-    needed = {"train"} if corpus.hold_out else {"train", "valid"}
+    everyth = corpus.hold_out is not None and not corpus.held_out
+    needed = {"train"} if everyth or "valid" in corpus.held_out else {"train", "valid"}
     for name in sorted(needed - set(names)):
         raise ValueError(f"{key} has no {name!r}: expected train, valid and the test sets")
-    if corpus.hold_out and "valid" in names:
-        raise ValueError(f"both hold_out and {key}: valid are given: expected one of them")
+    for name in ("valid",) if everyth else corpus.held_out:
+        if name in names or name == "train":
+            raise ValueError(f"both hold_out and {key}: {name} are given: expected one of them")
+    if corpus.held_out and corpus.reader != "plain":
+        raise ValueError(f"hold_out: reader {corpus.reader} makes all splits itself, see sizes")
     if not corpus.test_sets:
         raise ValueError(f"{key} has no test set: expected train, valid and the test sets")
-    for name in names:
+    for name in [*names, *corpus.held_out]:
         _file_name(key, name)
         if set(name) & set(", "):
             raise ValueError(

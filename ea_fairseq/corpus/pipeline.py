@@ -10,12 +10,14 @@ state.json says which steps are done, prepared.json that all are.
 
 import shutil
 import sys
+from collections import Counter
 from collections.abc import Callable, Iterable
 from contextlib import ExitStack
 from functools import lru_cache, partial
 from importlib.metadata import version
 from itertools import chain
 from pathlib import Path
+from typing import Any
 
 from ..files import (
     LineWriter,
@@ -29,8 +31,9 @@ from ..text.subwords import apply
 from ..text.tokens import Tokenizer, clean_line
 from . import cldr, inputs, subwords
 from .binarize import binarize, subsets
-from .cleaning import trainable
+from .cleaning import trainable, why_dropped
 from .config import Corpus
+from .holding_out import draw, key
 from .parallel import ordered_map
 from .readers import Pair, read_pairs
 
@@ -126,15 +129,29 @@ def _summary(corpus: Corpus, state: dict) -> dict:
         "test_sets": state["test_sets"],
         "pairs": steps["bpe"],
         "training_pairs_read": steps["text"]["read"],
+        "dropped": _dropped(corpus, steps),
         "dictionary": steps["bin"],
         "post_process": corpus.post_process,
         "versions": {name: version(name) for name in LIBRARIES},
     }
 
 
+def _dropped(corpus: Corpus, steps: dict) -> dict[str, int]:
+    """Why training pairs were dropped, and how many, by words and then by subwords."""
+    dropped = dict(steps["text"].get("dropped", {}))
+    tokenized = steps["text"]["kept"] - sum(corpus.held_out.values())
+    if isinstance(corpus.hold_out, int):
+        tokenized -= steps["text"]["kept"] // corpus.hold_out
+    too_long = tokenized - steps["bpe"]["train"]
+    return dropped | ({"limits on subwords": too_long} if too_long else {})
+
+
 def _report(word: str, output: Path, done: dict) -> dict:
-    counts = ", ".join(f"{split} {count}" for split, count in done["pairs"].items())
-    print(f"{output}: {word}: {counts}", file=sys.stderr)
+    counts = ", ".join(f"{split} {count:,}" for split, count in done["pairs"].items())
+    dropped = ", ".join(f"{count:,} {why}" for why, count in done.get("dropped", {}).items())
+    read = done["training_pairs_read"]
+    line = f"{counts} pairs" + (f"; of {read:,} read were dropped: {dropped}" if dropped else "")
+    print(f"{output}: {word}: {line}", file=sys.stderr)
     return done
 
 
@@ -177,13 +194,14 @@ def _tokenize(
         new_folder(output / "raw") as raw,
         new_folder(output / "tok") as tok,
     ):
+        held: dict[int, str] = {}
         if corpus.reader == "cldr":
             pairs = cldr.generate(*corpus.languages, corpus.sizes, corpus.seed)
         else:
-            pairs = {
-                split: chain.from_iterable(read_pairs(*part) for part in parts)
-                for split, parts in inputs.unpack(sources, extracted).items()
-            }
+            unpacked = inputs.unpack(sources, extracted)
+            pairs = {split: _pairs(parts) for split, parts in unpacked.items()}
+            if corpus.held_out:
+                held = draw(_pairs(unpacked["train"]), corpus.held_out, corpus.seed, corpus.clean)
         with ExitStack() as stack:
             writers = {
                 split: [
@@ -193,7 +211,12 @@ def _tokenize(
                 ]
                 for split in corpus.splits
             }
-            return tokenize_splits(corpus, pairs, writers, workers)
+            return tokenize_splits(corpus, pairs, writers, workers, held)
+
+
+def _pairs(parts: list[tuple[inputs.Source, inputs.Source]]) -> Iterable[Pair]:
+    """The sentences of all parts of a split."""
+    return chain.from_iterable(read_pairs(*part) for part in parts)
 
 
 def tokenize_splits(
@@ -201,7 +224,8 @@ def tokenize_splits(
     pairs: dict[str, Iterable[Pair]],
     writers: dict[str, list[LineWriter]],
     workers: int,
-) -> dict[str, int]:
+    held: dict[int, str] | None = None,
+) -> dict[str, Any]:
     """Cleans and tokenises all splits.
 
     Args:
@@ -209,43 +233,55 @@ def tokenize_splits(
         pairs: the sentences of each split.
         writers: for each split, where the items of its `Lines` go.
         workers: number of processes.
+        held: what is held out of the training text, as `holding_out.draw` gives it.
 
     Returns:
-        Number of training pairs read, and kept by cleaning (for validation, too, if held out).
+        Numbers of training pairs: read; kept by cleaning (for other splits, too, if held out);
+        dropped, by reason.
     """
     read = kept = 0
+    dropped: Counter[str] = Counter()
+    left = dict(held or {})
     for split, stream in pairs.items():
         function = partial(tokenize_chunk, corpus, split)
         for chunk in ordered_map(function, stream, workers, f"tokenize {split}"):
-            for lines in chunk:
+            for lines, reason in chunk:
                 to = split
                 if split == "train":
                     read += 1
-                    if lines is None:
+                    number = key(lines[0], corpus.seed) if held else 0
+                    if number in left and reason != "empty":
+                        to, reason = left.pop(number), None
+                    elif held and number in held:
+                        reason = "same source as one held out"
+                    if reason is not None:
+                        dropped[reason] += 1
                         continue
                     kept += 1
-                    if corpus.hold_out and kept % corpus.hold_out == 0:
+                    if not held and corpus.hold_out and kept % corpus.hold_out == 0:
                         to = "valid"
                 for writer, line in zip(writers[to], lines, strict=True):
                     writer.write(line)
-    return {"read": read, "kept": kept}
+    return {"read": read, "kept": kept, "dropped": dict(dropped.most_common())}
 
 
 _tokenizer = lru_cache(Tokenizer)  # once in each process: it compiles large patterns
 
 
-def tokenize_chunk(corpus: Corpus, split: str, pairs: list[Pair]) -> list[Lines | None]:
-    """Cleans and tokenises some pairs; None for a training pair that cleaning drops."""
+def tokenize_chunk(corpus: Corpus, split: str, pairs: list[Pair]) -> list[tuple[Lines, str | None]]:
+    """Cleans and tokenises some pairs; with each, why not to train on it, if not."""
     kind = split if split in ("train", "valid") else "test"
     tokenizers = [
         _tokenizer(lang, corpus.tokenize, kind, corpus.subword) for lang in corpus.languages
     ]
-    result: list[Lines | None] = []
+    result: list[tuple[Lines, str | None]] = []
     for pair in pairs:
         source, target = (clean_line(line) for line in pair)
         tokens = tokenizers[0](source), tokenizers[1](target)
-        keep = split != "train" or trainable(*tokens, corpus.clean, unit="words")
-        result.append((source, target, *tokens) if keep else None)
+        reason = None
+        if split == "train":
+            reason = why_dropped(*tokens, corpus.clean, unit="words")
+        result.append(((source, target, *tokens), reason))
     return result
 
 

@@ -9,6 +9,8 @@ steps.py         one step: its settings, its stamp, what changed since
 execution.py     run a command: its log, its lock, its end
 progress.py      one line that says how far a command is
 report.py        what a run ends with: scores, places, the next command
+listing.py       a table of all runs
+new_corpus.py    a recipe for one's own text
 resuming.py      what a training goes on from, and how far it may be told to go
 averaging.py     how many checkpoints a training will leave to average
 data_folders.py  which folder holds a run's data: what a trained run needs is never written over

@@ -23,6 +23,7 @@ _BAR = re.compile(
     r"(?:(?P<what>[^|]*?):? +)?\d+%\|[^|]*\| *(?P<done>[\d.]+\w?)/(?P<all>[\d.]+\w?) \["
 )
 _COUNT = re.compile(r"(?P<what>\w[^:|]*): (?P<done>[\d.]+[kM]?) lines \[")
+_PREPARED = re.compile(r": ((?:already )?prepared: train .* pairs.*)")
 _WARNING = re.compile(r"(?:.*\| (?:WARNING|ERROR) \| [\w.]+ \| |warning: )(.*)")
 
 
@@ -48,6 +49,16 @@ class Status:
     def summary(self) -> str:
         """What the finished step is reported with."""
         return self.what or "done"
+
+
+class PreparationStatus(Status):
+    """prepare.py's bars, and the pairs that it has kept and dropped."""
+
+    def read(self, line: str) -> str | None:
+        """A bar; the last line is the summary."""
+        if match := _PREPARED.search(line):
+            self.what = match[1]
+        return super().read(line)
 
 
 class TrainingStatus(Status):

@@ -1,0 +1,108 @@
+"""A recipe for two files of one's own: written anywhere, accepted by every check, then run."""
+
+import json
+import re
+import subprocess
+
+import pytest
+import run_recipe
+from tiny_translation import sentences
+
+from ea_fairseq.corpus.config import load
+from ea_fairseq.recipes.listing import list_runs
+from ea_fairseq.recipes.recipe import load_recipe, recipe_path
+
+
+@pytest.fixture
+def files(tmp_path):
+    """Two files of 100 pairs."""
+    for lang, lines in zip(("de", "en"), zip(*sentences(100, 1), strict=True), strict=True):
+        (tmp_path / f"all.{lang}").write_text("".join(f"{line}\n" for line in lines))
+    return [str(tmp_path / "all.de"), str(tmp_path / "all.en")]
+
+
+def test_a_recipe_is_written_that_prepares_the_two_files(files, tmp_path, capsys):
+    folder = tmp_path / "elsewhere" / "my.de-en"
+    assert run_recipe.main(["--new", str(folder), "--files", *files]) == 0
+    output = capsys.readouterr().out
+    assert re.search(rf"run_recipe.py {folder} --variant ea_transformer_lite$", output, re.M)
+    corpus = load(folder / "corpus.yml")
+    assert corpus.languages == ("de", "en") and corpus.splits == ["train", "valid", "test"]
+    assert corpus.held_out == {"valid": 5, "test": 5}
+    assert [part.path for part in corpus.files["train"]] == [str(tmp_path / "all.{lang}")]
+    recipe = load_recipe(recipe_path(folder, "ea_transformer_lite"))
+    assert recipe.corpus.resolve() == folder / "corpus.yml"
+    # Every option is checked against fairseq's parsers; the place of data and runs is free.
+    command = [str(folder), "--variant", "ea_transformer_lite", "--dry-run"]
+    assert run_recipe.main([*command, "--work-dir", str(tmp_path / "work")]) == 0
+    assert "fairseq_cli.train" in capsys.readouterr().out
+    assert not (tmp_path / "work").exists()
+
+
+def test_compressed_files_are_taken_and_broken_ones_named(files, tmp_path, capsys):
+    for file in files:
+        subprocess.run(["gzip", file], check=True)
+    compressed = [f"{file}.gz" for file in files]
+    new = str(tmp_path / "my.de-en")
+    assert run_recipe.main(["--new", new, "--files", *compressed]) == 0
+    assert load(tmp_path / "my.de-en" / "corpus.yml").files["train"][0].path.endswith("all.{lang}")
+    (tmp_path / "all.de.gz").write_bytes(b"no gzip file")
+    assert run_recipe.main(["--new", str(tmp_path / "other.de-en"), "--files", *compressed]) == 1
+    assert "all.de.gz: cannot be read" in capsys.readouterr().err
+
+
+def test_files_and_folders_that_do_not_fit_are_named(files, tmp_path, capsys):
+    source, target = files
+    (tmp_path / "short.en").write_text("one\n")
+    (tmp_path / "short.de").write_text("eins\n")
+    (tmp_path / "all.fr").write_text("un\n")
+    (tmp_path / "there").mkdir()
+    new = str(tmp_path / "my.de-en")
+    for arguments, words in {
+        ("--new", new): "give both",
+        ("--files", *files): "give both",
+        ("--new", new, "--files", source, str(tmp_path / "no.en")): "no.en: no such file",
+        ("--new", new, "--files", source, str(tmp_path / "short.en")): "name them alike",
+        ("--new", new, "--files", source, source): "one file for each language",
+        ("--new", new, "--files", target, source): "my.en-de",
+        ("--new", str(tmp_path / "my"), "--files", source, str(tmp_path / "all.fr")): "100 lines",
+        ("--new", str(tmp_path / "there"), "--files", *files): "there already",
+        ("--new", str(tmp_path / "a b"), "--files", *files): "without space",
+    }.items():
+        assert run_recipe.main(list(arguments)) == 1
+        error = capsys.readouterr().err
+        assert words in error and error.count("\n") == 1, arguments
+    assert not (tmp_path / "my.de-en").exists()
+    assert run_recipe.main([]) == 1
+    assert "give a corpus' folder" in capsys.readouterr().err
+
+
+def test_the_list_shows_runs_with_settings_and_scores(tmp_path, capsys):
+    assert list_runs(tmp_path).endswith("no runs yet")
+    for name, train, score in (
+        ("a", {"arch": "x", "lr": "1e-3", "ea-alpha": 0.3}, 12.345),
+        ("b", {}, None),
+    ):
+        for seed in (1, 10, 2):
+            folder = tmp_path / "runs" / "my.de-en" / name / f"seed{seed}"
+            (folder / "steps").mkdir(parents=True)
+            started = {"settings": {"train": train}}
+            (folder / "steps" / "train.started.json").write_text(json.dumps(started))
+            if score is not None:
+                scored = {"scores": [{"label": "tokenized BLEU", "score": score}]}
+                (folder / "results.json").write_text(json.dumps({"scores": {"test": scored}}))
+    (folder / "steps" / "train.json").write_text("{}")
+    assert run_recipe.main(["--list", "--work-dir", str(tmp_path)]) == 0
+    rows = [
+        [cell.strip() for cell in line.split("|")[1:-1]]
+        for line in capsys.readouterr().out.splitlines()
+    ]
+    assert [row[0] for row in rows[2:]] == [
+        f"my.de-en/{n}/seed{s}" for n in "ab" for s in (1, 2, 10)
+    ]
+    assert rows[2][1:] == ["done", "x, lr 1e-3, ea-alpha 0.3", "test", "tokenized BLEU", "12.35"]
+    assert [row[1] for row in rows[5:]] == [
+        "stopped in train",
+        "stopped after train",
+        "stopped in train",
+    ]
