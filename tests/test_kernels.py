@@ -7,6 +7,7 @@ import torch
 from attention_cases import attention_inputs, results
 from small_models import build_strong, padded, sentences
 
+from ea_fairseq.errors import UserError
 from ea_fairseq.kernels import library
 from ea_fairseq.kernels.build import compiler
 from ea_fairseq.kernels.dropout import dropout_add
@@ -130,6 +131,20 @@ def test_gradients_of_what_is_used_alone():
             expected = grads(index)
         for ours, theirs in zip(compiled, expected, strict=True):
             torch.testing.assert_close(ours, theirs, rtol=0, atol=1e-12)
+
+
+@needs_compiler
+def test_second_derivatives_are_an_error_that_torch_alone_mends():
+    transform, tensors, visible = attention_inputs("decoder", 2, (1, 3, 3), 3, torch.float64, False)
+    transform.requires_grad_(False)
+
+    def output(*inputs):
+        return transform.attend(*inputs[:3], 0.7, visible, inputs[3])[0]
+
+    with pytest.raises(UserError, match="no second derivatives.*EA_FAIRSEQ_NATIVE=0"):
+        torch.autograd.grad(output(*tensors).sum(), tensors[:1], create_graph=True)
+    with library.torch_alone():
+        assert torch.autograd.gradgradcheck(output, tensors)
 
 
 @needs_compiler

@@ -6,7 +6,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from .library import function, is_available
+from .library import first_gradient, function, is_available
 
 
 def dropout_add(x: Tensor, residual: Tensor, p: float) -> Tensor:
@@ -41,7 +41,7 @@ class _DropoutAdd(torch.autograd.Function):
         return result
 
     @staticmethod
-    @torch.autograd.function.once_differentiable
+    @first_gradient
     def backward(ctx, grad):
         grad_x = torch.empty_like(grad, memory_format=torch.contiguous_format)
         _call("dropout_gradient", grad.contiguous(), *ctx.saved_tensors, grad_x, scale=ctx.scale)

@@ -6,7 +6,16 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from .library import Heads, address, fields, function, heads_of, visible_rows, with_rows
+from .library import (
+    Heads,
+    address,
+    fields,
+    first_gradient,
+    function,
+    heads_of,
+    visible_rows,
+    with_rows,
+)
 from .ways import way
 
 
@@ -111,7 +120,7 @@ class _FusedAttention(torch.autograd.Function):
         return output, evolved, probs
 
     @staticmethod
-    @torch.autograd.function.once_differentiable
+    @first_gradient
     def backward(ctx, grad_output, grad_evolved, grad_probs):
         inputs = ctx.saved_tensors
         queries, keys, values, _, carry, kernel, bias, _ = inputs

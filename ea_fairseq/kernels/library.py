@@ -10,7 +10,7 @@ import functools
 import logging
 import os
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextvars import ContextVar
 from typing import Any
 
@@ -70,6 +70,25 @@ def is_available(tensor: Tensor) -> bool:
 def _works_on(dtype: torch.dtype) -> bool:
     single_or_double = dtype in (torch.float32, torch.float64)
     return single_or_double and not is_switched_off() and load_library() is not None
+
+
+def first_gradient(backward: Callable[..., Any]) -> Callable[..., Any]:
+    """Decorator of an autograd function's ``backward`` that has no gradient of its own.
+
+    torch's ``once_differentiable`` lets the result pass as a constant where the incoming gradient
+    is one, though it depends on the inputs: second derivatives would lack a part without a word.
+    """
+
+    @functools.wraps(backward)
+    def checked(ctx: Any, *grads: Tensor | None) -> Any:
+        if torch.is_grad_enabled():
+            raise UserError(
+                "the compiled library has no second derivatives (create_graph=True): "
+                f"set {SWITCH}=0 for torch alone"
+            )
+        return backward(ctx, *grads)
+
+    return checked
 
 
 def needs_gradient(*tensors: Tensor | None) -> bool:
