@@ -74,7 +74,7 @@ def main(argv: list[str] | None = None) -> int:
         systems = {row["name"]: runs for row in rows if (runs := read_system(row, args))}
         from_evolving = differences_from(EVOLVING, systems, args)
         orderings = read_orderings(systems, args)
-    except ValueError as error:
+    except (ValueError, OSError) as error:
         print(f"ablation.py: error: {error}", file=sys.stderr)
         return 1
     parts = [args.score, as_table(rows)]

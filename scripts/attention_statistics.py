@@ -57,7 +57,7 @@ def main(argv: list[str] | None = None) -> int:
     args = make_parser().parse_args(argv)
     try:
         measure(args)
-    except ValueError as error:
+    except (ValueError, OSError) as error:
         print(f"attention_statistics.py: error: {error}", file=sys.stderr)
         return 1
     return 0

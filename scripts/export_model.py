@@ -23,7 +23,7 @@ def main(argv: list[str] | None = None) -> int:
     args = make_parser().parse_args(argv)
     try:
         export(args)
-    except ValueError as error:
+    except (ValueError, OSError) as error:
         print(f"export_model.py: error: {error}", file=sys.stderr)
         return 1
     print(f"wrote {args.output}")

@@ -21,7 +21,7 @@ def main(argv: list[str] | None = None) -> int:
     args = make_parser().parse_args(argv)
     try:
         draw(args)
-    except ValueError as error:
+    except (ValueError, OSError) as error:
         print(f"plot_attention.py: error: {error}", file=sys.stderr)
         return 1
     print(args.output)

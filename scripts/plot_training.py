@@ -34,7 +34,7 @@ def main(argv: list[str] | None = None) -> int:
             raise ValueError(f"--output {args.output}: choose a name in .png or .pdf")
         runs = {path: [read_curves(seed) for seed in seeds_of(path)] for path in args.run}
         draw(runs, args.output)
-    except ValueError as error:
+    except (ValueError, OSError) as error:
         print(f"plot_training.py: error: {error}", file=sys.stderr)
         return 1
     print(args.output)

@@ -75,7 +75,7 @@ def main(argv: list[str] | None = None) -> int:
             check_subwords(recipe, corpus)
         for recipe, corpus in zip(recipes, corpora, strict=True):
             run_recipe(recipe, corpus, args)
-    except ValueError as error:
+    except (ValueError, OSError) as error:
         print(f"run_recipe.py: error: {error}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
@@ -186,6 +186,8 @@ def run_recipe(recipe: Recipe, corpus: corpus_config.Corpus, args: argparse.Name
 def draw_curves(run: Run) -> None:
     """Draw loss and BLEU of a training into its folder, unless that is done."""
     log = run.log("train")
+    if not log.exists():  # thrown away: what was drawn before stays
+        return
     if run.curves.exists() and run.curves.stat().st_mtime >= log.stat().st_mtime:
         return
     # fairseq's modules turn on all that others log.

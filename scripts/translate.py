@@ -56,11 +56,11 @@ def main(argv: list[str] | None = None) -> int:
         command = commands.interactive_command(recipe, run, buffer_size)
         print(f"$ {commands.printable(command, {})}", file=sys.stderr)
         translate(command, splitter(corpus, run), detokenizer(corpus.target_lang))
-    except ValueError as error:
-        print(f"translate.py: error: {error}", file=sys.stderr)
-        return 1
     except BrokenPipeError:  # whoever reads our output has enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
+    except (ValueError, OSError) as error:
+        print(f"translate.py: error: {error}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
         return 130

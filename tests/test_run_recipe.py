@@ -330,6 +330,19 @@ def test_the_table_over_seeds_gives_mean_and_deviation(recipes, capsys):
     assert f"31.50 ± {3 / 2**0.5:.2f} |" in capsys.readouterr().out
 
 
+def test_a_finished_run_whose_logs_or_scores_were_deleted_is_whole_again(recipes, main):
+    folder = copy_run(recipes, "transformer_lite", "tidied")
+    before = results(recipes, "transformer_lite")
+    shutil.rmtree(folder / "logs")
+    (folder / "results.json").unlink()
+    (folder / "scores" / "first.json").unlink()
+    options = ("--name", "tidied", "--steps", "evaluate")
+    code, output = main(recipes / "transformer_lite.yml", *options)
+    assert code == 0 and "fairseq_cli" not in output
+    assert results(recipes, "tidied")["parameters"] == before["parameters"] > 0
+    assert results(recipes, "tidied")["scores"] == before["scores"]
+
+
 @pytest.mark.slow
 def test_killed_at_any_step_the_run_goes_on_to_whole_results(recipes, tmp_path, main):
     killed = make_corpus(tmp_path)

@@ -12,7 +12,6 @@ import sys
 import termios
 from collections.abc import Callable
 from pathlib import Path
-from typing import BinaryIO
 
 from .commands import printable
 from .progress import Display
@@ -41,16 +40,17 @@ def execute(
         display: what shows its progress; None to print the command and all its output
 
     Raises:
-        ValueError: the command failed; with its last line, if that is an error's.
+        ValueError: the command failed; with its last line, if that is an error's. Or the log
+            cannot be written, a full disk say; the command is then asked to end.
     """
     if display is None:
         print(f"\n$ {printable(command, environment)}", flush=True)
     log.parent.mkdir(parents=True, exist_ok=True)
     show = _print if display is None else display.feed
     terminal = display is None and sys.stdout.isatty()
-    reading, writing = _terminal() if terminal else os.pipe()
-    with open(log, "ab") as kept:
+    with Log(log) as kept:
         kept.write(f"$ {printable(command, environment)}\n".encode())
+        reading, writing = _terminal() if terminal else os.pipe()
         child = subprocess.Popen(
             command,
             stdin=subprocess.DEVNULL,
@@ -69,7 +69,7 @@ def execute(
             # Let it end in order and say so (a training may save first); if asked again, do not.
             child.terminate()
             try:
-                _pass_on(reading, kept, show)
+                _pass_on(reading, None if kept.failed else kept, show)
             finally:
                 child.kill()
                 child.wait()
@@ -86,6 +86,35 @@ def execute(
         )
     if display is not None:
         display.finish()
+
+
+class Log:
+    """A file that grows, whose errors name it in one line."""
+
+    def __init__(self, path: Path):
+        self.path = path
+        self.failed = False
+        self.file = open(path, "ab", buffering=0)
+
+    def write(self, chunk: bytes) -> None:
+        """Write all of it.
+
+        Raises:
+            ValueError: that was not possible.
+        """
+        rest = memoryview(chunk)
+        try:
+            while rest:
+                rest = rest[self.file.write(rest) :]
+        except OSError as error:
+            self.failed = True
+            raise ValueError(f"{self.path}: cannot be written: {error.strerror}") from error
+
+    def __enter__(self) -> Log:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.file.close()
 
 
 def _reason(log: Path) -> str:
@@ -106,7 +135,7 @@ def _terminal() -> tuple[int, int]:
     return reading, writing
 
 
-def _pass_on(reading: int, log: BinaryIO, show: Callable[[bytes], None]) -> None:
+def _pass_on(reading: int, log: Log | None, show: Callable[[bytes], None]) -> None:
     """Show what a command prints, and keep it in its log, until it prints no more."""
     while True:
         try:
@@ -115,8 +144,8 @@ def _pass_on(reading: int, log: BinaryIO, show: Callable[[bytes], None]) -> None
             return
         if not chunk:
             return
-        log.write(chunk)
-        log.flush()
+        if log is not None:
+            log.write(chunk)
         show(chunk)
 
 

@@ -95,13 +95,13 @@ class RecipeRun:
                     )
                 self._do_step(step, work[name])
             before = step
-        finished = self.steps["evaluate"].is_done()
+        finished = self.steps["evaluate"].is_done() and not self._lost(self.steps["evaluate"])
         if finished and not self.run.results.exists():
             write_json(self.run.results, self._results())
         return finished
 
     def _do_step(self, step: Step, work: Any) -> None:
-        if step.is_done():
+        if step.is_done() and not self._lost(step):
             if step.name == "train":
                 self._keep_text()
             print(f"{step.name:9} done before ({duration(step.seconds())})", flush=True)
@@ -116,7 +116,22 @@ class RecipeRun:
         self.run.results.unlink(missing_ok=True)
         step.start(goes_on)
         work()
-        step.finish({"versions": versions()})
+        facts: dict[str, Any] = {"versions": versions()}
+        if step.name == "train":  # its log may be thrown away later
+            facts["parameters"] = count_parameters(step.log)
+        step.finish(facts)
+
+    def _lost(self, step: Step) -> bool:
+        """Whether files that a step had made are gone, and something still needs them."""
+        run, following = self.run, self.steps["generate"]
+        made = {
+            "average": [run.model(self.recipe)],
+            "generate": [run.generated(test_set) for test_set in run.test_sets],
+            "evaluate": [run.scores(test_set) for test_set in run.test_sets],
+        }
+        if step.name == "average" and following.is_done() and not self._lost(following):
+            return False
+        return not all(path.exists() for path in made.get(step.name, []))
 
     def _check_training_goes_on(self, step: Step) -> None:
         """Refuse settings with which a training that has begun cannot end, and mend its files."""
@@ -178,14 +193,15 @@ class RecipeRun:
     def _results(self) -> dict[str, Any]:
         """All about the run, for results.json."""
         recipe, run = self.recipe, self.run
+        trained = read_json(self.steps["train"].stamp)
         return {
             "corpus": recipe.corpus_name,
             "recipe": recipe.name,
             "seed": run.seed,
             "settings": {section: recipe.sections[section] for section in SECTIONS},
             "threads": self.environment.get("OMP_NUM_THREADS"),
-            "versions": read_json(self.steps["train"].stamp)["versions"],
-            "parameters": count_parameters(run.log("train")),
+            "versions": trained["versions"],
+            "parameters": trained.get("parameters") or count_parameters(run.log("train")),
             "cost": self.cost(recipe.options("train")["arch"], model_options(recipe)),
             "seconds": {name: step.seconds() for name, step in self.steps.items()},
             "scores": {name: read_json(run.scores(name)) for name in run.test_sets},
@@ -211,7 +227,9 @@ def versions() -> dict[str, str | None]:
 
 
 def count_parameters(log: Path) -> int | None:
-    """Parameters of the model, embeddings included, as fairseq-train logs them."""
+    """Parameters of the model, embeddings included, as fairseq-train logs them; None without."""
+    if not log.exists():
+        return None
     text = log.read_text(encoding="utf-8", errors="replace")
     match = re.search(r"num\. (?:shared )?model params: ([\d,]+)", text)
     return int(match[1].replace(",", "")) if match else None

@@ -14,12 +14,16 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 from pathlib import Path
 
 from ..corpus.config import Corpus
 from .data_folders import data_of_run, folder_for
 from .recipe import Recipe
+
+#: Bytes of a folder's name: file systems take 255, of which suffixes such as .log need some.
+LONGEST = 240
 
 
 @dataclass(frozen=True)
@@ -91,14 +95,34 @@ def find_run(recipe: Recipe, corpus: Corpus, work_dir: Path, name: str | None, s
         work_dir: the folder of data/ and runs/
         name: the name of the runs' folder, see ``run_name``
         seed: the run's seed
+
+    Raises:
+        ValueError: folders of these names are of no use, see ``check_folder``.
     """
     work_dir = work_dir.absolute()
     folder = work_dir / "runs" / recipe.corpus_name / run_name(recipe, name) / f"seed{seed}"
+    check_folder(folder)
     found = data_of_run(work_dir, recipe.corpus_name, folder)
     data = found[0] if found else None
     if data is None:
         data = folder_for(work_dir, recipe.corpus_name, corpus, None, [])
+    check_folder(data)
     return Run(data, folder, seed, corpus.languages, corpus.test_sets)
+
+
+def check_folder(path: Path) -> None:
+    """Refuse, before hours of work, a folder that fairseq or the system would refuse after them.
+
+    Raises:
+        ValueError: a colon, at which fairseq divides paths, or a part that is too long.
+    """
+    if ":" in str(path):
+        raise ValueError(
+            f"{path}: fairseq divides paths at colons: choose another --work-dir or --name"
+        )
+    longest = max(path.parts, key=lambda part: len(os.fsencode(part)))
+    if len(os.fsencode(longest)) > LONGEST:
+        raise ValueError(f"{longest}: too long for a folder's name, of {LONGEST} bytes at most")
 
 
 def run_name(recipe: Recipe, name: str | None) -> str:
