@@ -65,10 +65,16 @@ def read_lines(path: Path) -> list[str]:
     Raises:
         ValueError: naming the file, if it cannot be read.
     """
+    return list(lines_of(path))
+
+
+def lines_of(path: Path) -> Iterator[str]:
+    """:func:`read_lines`, one after the other, for files larger than the memory."""
     try:
         # newline="\n": a carriage return or a Unicode line separator is a part of a line.
         with open(path, encoding="utf-8", newline="\n") as lines:
-            return [line.removesuffix("\n") for line in lines]
+            for line in lines:
+                yield line.removesuffix("\n")
     except FileNotFoundError:
         raise ValueError(f"{path}: no such file") from None
     except OSError as error:

@@ -26,6 +26,7 @@ def _register() -> None:
         raise _broken(error) from None
     from . import compat
     from .models import ea_transformer, ea_transformer_lm  # noqa: F401  (register architectures)
+    from .syntax import criterion  # noqa: F401  (registers the criterion)
 
     compat.install()
 

@@ -74,6 +74,7 @@ TEXT = {
     "encoder-embed-path": "a file",
     "finetune-from-model": "a file",
     "replace-unk": "a file",
+    "syntax-hints": "a file",
     "distributed-backend": "gloo or nccl",
 }
 
