@@ -3,7 +3,6 @@
 import logging
 import math
 from argparse import ArgumentParser, Namespace
-from dataclasses import fields
 from typing import Any
 
 import torch
@@ -21,7 +20,7 @@ from fairseq.modules.checkpoint_activations import checkpoint_wrapper
 from fairseq.tasks.language_modeling import LanguageModelingTask
 from torch import Tensor, nn
 
-from ..config import EAOptions, ModelOptions, add_args, owned_options, parse_chain
+from ..config import EAOptions, add_args, owned_options, parse_chain
 from ..errors import UserError
 from ..modules.multihead_attention import IncrementalState
 from ..modules.transformer_layer import EATransformerDecoderLayer, EATransformerEncoderLayer
@@ -425,11 +424,10 @@ def ea_defaults(
     for option, owners in owned_options(chain).items():
         if variant in owners and option in architecture.options:
             set_defaults(args, **{f"ea_{option}": architecture.options[option]})
-    stored = EAOptions.from_namespace(args).as_given()
-    for item in fields(ModelOptions):
-        if f"ea_{item.name}" not in stored:
-            vars(args).pop(f"ea_{item.name}", None)
-    for attribute, value in stored.items():
+    kept = EAOptions.from_namespace(args).as_given()
+    for attribute in [name for name in vars(args) if name.startswith("ea_") and name not in kept]:
+        delattr(args, attribute)  # given, and left out at its default all the same
+    for attribute, value in kept.items():
         setattr(args, attribute, value)
 
 
