@@ -118,13 +118,14 @@ def make_parser() -> argparse.ArgumentParser:
         "--samples", type=int, default=1000, help="bootstrap samples (default: %(default)s)"
     )
     parser.add_argument("--threads", type=int, help="threads of each command")
+    parser.add_argument("--jobs", type=int, default=1, metavar="N", help="runs side by side")
     return parser
 
 
 def run_all(args: argparse.Namespace) -> int:
-    """All recipes one after the other; what is done is skipped there."""
+    """All recipes, run by run_recipe.py; what is done is skipped there."""
     options = ["--work-dir", str(args.work_dir), "--seeds", *map(str, args.seeds)]
-    options += ["--name", args.name]
+    options += ["--name", args.name, "--jobs", str(args.jobs)]
     options += ["--raw", str(args.raw)] if args.raw else []
     options += ["--threads", str(args.threads)] if args.threads else []
     options += [f"--set={override}" for override in args.set]

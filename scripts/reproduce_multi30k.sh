@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # The runs behind examples/translation/RESULTS.md, in order, and the tables and pictures made of them.
 #
-#   bash scripts/reproduce_multi30k.sh [--raw DIR] [--work-dir DIR] [--dry-run] [STEP ...]
+#   bash scripts/reproduce_multi30k.sh [--raw DIR] [--work-dir DIR] [--jobs N] [--dry-run] \
+#       [STEP ...]
 #
 # Steps; all of them in this order where none is named:
 #   seeds      German-English and English-German, seeds 1 to 3, both models       12 runs, 22 epochs
@@ -11,7 +12,8 @@
 #   report     tables and pictures of what is finished, in <work-dir>/report
 #
 # What is done is skipped, a stopped training goes on: after any interruption, give the same command
-# again. --dry-run prints the commands. Runs are single-threaded; one takes 1 to 4 hours of a core.
+# again. --jobs N does N runs of a step side by side, --dry-run prints the commands. Runs are
+# single-threaded; one takes 1 to 4 hours of a core.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
@@ -23,14 +25,14 @@ steps=()
 
 while [[ $# -gt 0 ]]; do
   case $1 in
-    --raw | --work-dir)
-      [[ $# -gt 1 ]] || { echo "reproduce_multi30k.sh: $1: name a folder" >&2; exit 1; }
-      [[ $1 = --raw ]] && options+=(--raw "$2") || work_dir=$2
+    --raw | --work-dir | --jobs)
+      [[ $# -gt 1 ]] || { echo "reproduce_multi30k.sh: $1: its value is missing" >&2; exit 1; }
+      [[ $1 = --work-dir ]] && work_dir=$2 || options+=("$1" "$2")
       shift ;;
     --dry-run) dry_run=yes ;;
     seeds | ablation | french | published | report) steps+=("$1") ;;
     *)
-      echo "reproduce_multi30k.sh: $1: choose from --raw DIR, --work-dir DIR, --dry-run and the" \
+      echo "reproduce_multi30k.sh: $1: choose from --raw DIR, --work-dir DIR, --jobs N, --dry-run and the" \
         "steps seeds, ablation, french, published, report" >&2
       exit 1 ;;
   esac

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import logging
+import os
 import shlex
 import signal
 import sys
@@ -44,6 +45,7 @@ from ea_fairseq.recipes.report import (
     shown,
 )
 from ea_fairseq.recipes.runs import Run, find_run
+from ea_fairseq.recipes.side_by_side import Job, progress, run_side_by_side
 
 STEPS = ("prepare", *SECTIONS)
 
@@ -65,6 +67,8 @@ def main(argv: list[str] | None = None) -> int:
         recipes = [load_recipe(path, args.set) for path in paths]
         if args.name and "{recipe}" not in args.name and len(recipes) > 1:
             raise ValueError(f"--name {args.name}: choose one recipe, or a name with {{recipe}}")
+        if args.jobs < 1:
+            raise ValueError(f"--jobs {args.jobs}: choose at least 1")
         if args.fresh and "train" not in args.steps:
             raise ValueError("--fresh throws the training away: give it with the step train")
         load_plugin(places.USER_DIR)
@@ -73,6 +77,8 @@ def main(argv: list[str] | None = None) -> int:
         corpora = [corpus_config.load(recipe.corpus) for recipe in recipes]
         for recipe, corpus in zip(recipes, corpora, strict=True):
             check_subwords(recipe, corpus)
+        if args.jobs > 1 and not args.dry_run:
+            return run_all(recipes, corpora, args)
         for recipe, corpus in zip(recipes, corpora, strict=True):
             run_recipe(recipe, corpus, args)
     except (ValueError, OSError) as error:
@@ -124,6 +130,13 @@ def make_parser() -> argparse.ArgumentParser:
         "--steps", nargs="+", choices=STEPS, default=STEPS, help="do these steps only"
     )
     parser.add_argument("--threads", type=int, help="threads of each command (OMP_NUM_THREADS)")
+    parser.add_argument(
+        "--jobs",
+        type=int,
+        default=1,
+        metavar="N",
+        help="runs side by side, which share the cores unless --threads is given",
+    )
     parser.add_argument("--workers", type=int, help="processes that prepare the corpus")
     parser.add_argument(
         "--fresh", action="store_true", help="throw away what the runs hold, and begin anew"
@@ -210,6 +223,55 @@ def which_run(args: argparse.Namespace) -> list[str]:
     if args.seeds[0] != 1:
         options += ["--seed", str(args.seeds[0])]
     return options
+
+
+def run_all(
+    recipes: list[Recipe], corpora: list[corpus_config.Corpus], args: argparse.Namespace
+) -> int:
+    """Every recipe and seed by a process of its own, some side by side; then the scores.
+
+    Returns:
+        1 where a run failed, which stops no other, else 0
+    """
+    groups = [find_runs(*pair, args) for pair in zip(recipes, corpora, strict=True)]
+    jobs = [
+        job_of(recipe, run, args)
+        for recipe, runs in zip(recipes, groups, strict=True)
+        for run in runs
+    ]
+    for job in jobs:
+        print(f"== {job.name} (log: {shown(job.log)})", flush=True)
+
+    def show(job: Job, line: str) -> None:
+        if args.verbose or progress(line):
+            print(f"{job.name}  {line}", flush=True)
+
+    codes = run_side_by_side(jobs, args.jobs, show)
+    for runs in groups:
+        if all(run.results.exists() for run in runs):
+            print_results(runs)
+            if args.examples:
+                print_examples(runs[0], args.examples)
+    failed = [job for job in jobs if codes[job.name]]
+    for job in failed:
+        print(f"run_recipe.py: error: {job.name} failed: see {shown(job.log)}", file=sys.stderr)
+    return 1 if failed else 0
+
+
+def job_of(recipe: Recipe, run: Run, args: argparse.Namespace) -> Job:
+    """The command that does one run; its output is kept beside the run, which --fresh empties."""
+    threads = args.threads or max(1, len(os.sched_getaffinity(0)) // args.jobs)
+    command = [sys.executable, str(Path(__file__).resolve()), str(recipe.path)]
+    command += ["--seeds", str(run.seed), "--work-dir", str(args.work_dir)]
+    command += ["--threads", str(threads), "--steps", *args.steps]
+    command += [f"--set={override}" for override in args.set]
+    command += ["--raw", str(args.raw)] if args.raw else []
+    command += ["--name", args.name] if args.name else []
+    command += ["--workers", str(args.workers)] if args.workers else []
+    command += ["--fresh"] if args.fresh else []
+    command += ["--verbose"] if args.verbose else []
+    name = "/".join(run.folder.parts[-3:])
+    return Job(name, command, run.folder.with_name(f"run.{run.folder.name}.log"))
 
 
 def find_runs(recipe: Recipe, corpus: corpus_config.Corpus, args: argparse.Namespace) -> list[Run]:

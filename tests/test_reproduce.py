@@ -60,7 +60,7 @@ def test_every_run_is_listed_once_and_its_options_are_fairseqs(tmp_path, monkeyp
 
 def test_the_ablation_runs_under_the_names_and_settings_of_the_seeds(tmp_path, monkeypatch):
     monkeypatch.chdir(REPOSITORY)
-    ((script, arguments),) = commands("ablation", "--work-dir", str(tmp_path))
+    ((script, arguments),) = commands("ablation", "--jobs", "3", "--work-dir", str(tmp_path))
     assert script == "scripts/ablation.py"
     given = []
     monkeypatch.setattr(run_recipe, "main", lambda arguments: given.append(arguments) or 0)
@@ -68,7 +68,7 @@ def test_the_ablation_runs_under_the_names_and_settings_of_the_seeds(tmp_path, m
     args = run_recipe.make_parser().parse_args(given[0])
     assert args.variant == list(ablation.ROWS)
     assert (args.name, args.set) == ("{recipe}.epochs_22", ["max-epoch=22"])
-    assert (args.seeds, args.threads, args.work_dir) == ([1], 1, tmp_path)
+    assert (args.seeds, args.threads, args.jobs, args.work_dir) == ([1], 1, 3, tmp_path)
 
 
 def test_reports_of_unfinished_runs_are_left_out_and_the_others_kept(tmp_path):
@@ -88,6 +88,9 @@ def test_reports_of_unfinished_runs_are_left_out_and_the_others_kept(tmp_path):
 def test_a_failed_run_ends_it_and_unknown_words_are_named(tmp_path):
     done = reproduce("seeds", "--work-dir", str(tmp_path), python="false")
     assert done.returncode == 1 and done.stdout.count("$ false") == 1
-    for wrong, named in ((["everything"], "everything: choose from"), (["--raw"], "--raw: name a")):
+    for wrong, named in (
+        (["everything"], "everything: choose from"),
+        (["--raw"], "--raw: its value"),
+    ):
         done = reproduce(*wrong)
         assert done.returncode == 1 and named in done.stderr and done.stderr.count("\n") == 1

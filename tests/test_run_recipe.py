@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 import run_recipe
-from tiny_translation import SIZES, arguments, command, make_corpus, run
+from tiny_translation import SIZES, arguments, command, make_corpus, run, write_yaml
 
 from ea_fairseq.compat.atomic_saving import save_checkpoint_file
 from ea_fairseq.compat.safe_loading import read_checkpoint
@@ -495,3 +495,21 @@ def test_several_recipes_can_share_a_pattern_of_names(tmp_path, capsys):
     assert run_recipe.main([*both, "short"]) == 1
     error = capsys.readouterr().err
     assert "--name short: choose one recipe, or a name with {recipe}" in error
+
+
+def test_runs_side_by_side_have_a_log_and_progress_each(recipes, capfd):
+    """Of one recipe all is done, of the other nothing: one process of its own for each."""
+    untrained = recipes / "untrained.yml"
+    write_yaml(untrained, {"base": "ea_transformer_lite.yml"})
+    options = ("--jobs", "2", "--steps", "average", "generate", "evaluate")
+    recipe = recipes / "ea_transformer_lite.yml"
+    assert run_recipe.main([str(untrained), *arguments(recipe, *options)]) == 1
+    output = "".join(capfd.readouterr())
+    done, failed = (f"tiny.de-en/{path.stem}/seed1" for path in (recipe, untrained))
+    for step in ("average", "generate", "evaluate"):
+        assert f"{done}  {step:9} done before" in output
+    logs = [seed_folder(recipes, p.stem).with_name("run.seed1.log") for p in (recipe, untrained)]
+    assert "step 'average' needs step 'train'" in logs[1].read_text()
+    assert f"error: {failed} failed: see {logs[1]}" in output and f"{done} failed" not in output
+    table = f"{logs[0].parent}, seed 1\n\n| test set"
+    assert table in logs[0].read_text() and table in output

@@ -16,6 +16,7 @@ averaging.py     how many checkpoints a training will leave to average
 data_folders.py  which folder holds a run's data: what a trained run needs is never written over
 kept_text.py     a run's own copy of codes, dictionaries and text settings
 differences.py   settings that differ, by name
+side_by_side.py  several runs at once
 runs.py          where runs lie on disk and what they hold
 generation.py    translations out of fairseq-generate's output, in corpus order
 scoring.py       every score, by sacrebleu

@@ -59,7 +59,7 @@ def execute(
             # Warnings of hydra's about fairseq's use of it would bury what matters.
             env={"PYTHONWARNINGS": "ignore", **os.environ, **environment},
             pass_fds=[] if lock is None else [lock],
-            preexec_fn=_die_with_parent,
+            preexec_fn=die_with_parent,
         )
         os.close(writing)
         try:
@@ -154,7 +154,7 @@ def _print(output: bytes) -> None:
     sys.stdout.buffer.flush()
 
 
-def _die_with_parent() -> None:
+def die_with_parent() -> None:
     """Have the kernel end the child when the runner dies, even by SIGKILL (Linux only)."""
     if sys.platform == "linux":
         _libc.prctl(1, signal.SIGKILL)  # 1 is PR_SET_PDEATHSIG

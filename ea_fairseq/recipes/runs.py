@@ -10,6 +10,7 @@
     logs/<step>.log  steps/<step>.json           what each step printed; that it is done
     curves.png                                   loss and BLEU of the training
     results.json                                 settings, versions, times, scores
+<work-dir>/runs/<corpus>/<recipe>/run.seed<k>.log  what a run beside others printed
 """
 
 from __future__ import annotations

@@ -1,0 +1,134 @@
+"""Commands run side by side, no more than asked for; none outlives the one that started them."""
+
+import io
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+from ea_fairseq.recipes.progress import Display, Status
+from ea_fairseq.recipes.side_by_side import Job, progress, run_side_by_side
+
+
+def job(folder, name, code):
+    """A job of a few lines of Python."""
+    return Job(name, [sys.executable, "-u", "-S", "-c", code], folder / f"{name}.log")
+
+
+def test_lines_are_shown_as_they_come_and_kept_in_a_log_each(tmp_path):
+    jobs = [
+        job(tmp_path, "a", "print('one'); print('two', end='')"),
+        job(tmp_path, "b", "import sys; print('bar 1\\rbar 2'); print('ä', file=sys.stderr)"),
+    ]
+    shown = []
+    codes = run_side_by_side(jobs, 2, lambda job, line: shown.append((job.name, line)))
+    assert codes == {"a": 0, "b": 0}
+    assert [line for name, line in shown if name == "a"] == ["one", "two"]
+    assert [line for name, line in shown if name == "b"] == ["bar 1", "bar 2", "ä"]
+    assert (tmp_path / "a.log").read_text() == "one\ntwo"
+    assert (tmp_path / "b.log").read_bytes() == "bar 1\rbar 2\nä\n".encode()
+
+
+@pytest.mark.parametrize("at_once", [1, 2, 3])
+def test_as_many_run_at_once_as_asked_for_and_no_more(tmp_path, at_once):
+    """None ends before as many as may have begun; a log is there from a command's start on."""
+    go = tmp_path / "go"
+    code = (
+        f"import os, time; print('begin')\nwhile not os.path.exists({str(go)!r}): time.sleep(0.02)"
+    )
+    begun = []
+
+    def show(job, line):
+        begun.append(job.name)
+        if len(begun) == at_once:
+            assert len(list(tmp_path.glob("*.log"))) == at_once
+            go.touch()
+
+    jobs = [job(tmp_path, str(number), code) for number in range(4)]
+    codes = run_side_by_side(jobs, at_once, show)
+    assert sorted(begun) == sorted(codes) == ["0", "1", "2", "3"]
+
+
+def test_a_failure_stops_no_other_and_is_told(tmp_path):
+    jobs = [job(tmp_path, "bad", "raise SystemExit(3)"), job(tmp_path, "good", "print('done')")]
+    shown = []
+    codes = run_side_by_side(jobs, 1, lambda job, line: shown.append(line))
+    assert codes == {"bad": 3, "good": 0} and shown == ["done"]
+
+
+@pytest.mark.parametrize("stubborn", [False, True])
+def test_an_interrupt_lets_them_end_in_order_and_a_second_one_kills(tmp_path, stubborn):
+    """One that saves what it has when it is told to end; one that does not listen."""
+    listens = "signal.signal(signal.SIGTERM, lambda *_: (print('saved'), sys.exit()))"
+    if stubborn:
+        listens = "signal.signal(signal.SIGTERM, lambda *_: print('no'))"
+    code = f"import signal, sys, time; {listens}; print('up')\nwhile True: time.sleep(0.05)"
+    program = f"""
+import signal, sys
+sys.path.insert(0, {str(tmp_path)!r})
+from pathlib import Path
+from ea_fairseq.recipes.progress import Display, Status
+from ea_fairseq.recipes.side_by_side import Job, run_side_by_side
+jobs = [Job(n, [sys.executable, "-u", "-c", {code!r}], Path({str(tmp_path)!r}, n)) for n in "ab"]
+print("children", flush=True)
+try:
+    run_side_by_side(jobs, 2, lambda job, line: print(line, flush=True))
+except KeyboardInterrupt:
+    print("interrupted")
+"""
+    parent = subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True)
+    assert [parent.stdout.readline() for _ in range(3)] == ["children\n", "up\n", "up\n"]
+    parent.send_signal(signal.SIGINT)
+    if stubborn:
+        wait_for(lambda: all("no" in (tmp_path / name).read_text() for name in "ab"))
+        parent.send_signal(signal.SIGINT)
+    assert parent.communicate(timeout=20)[0] == "interrupted\n"
+    expected = "up\nno\n" if stubborn else "up\nsaved\n"
+    assert [(tmp_path / name).read_text() for name in "ab"] == [expected] * 2
+
+
+def test_they_die_with_the_one_that_started_them(tmp_path):
+    code = f"""
+import os, sys
+from pathlib import Path
+from ea_fairseq.recipes.progress import Display, Status
+from ea_fairseq.recipes.side_by_side import Job, run_side_by_side
+child = "import os, time; print(os.getpid()); time.sleep(60)"
+job = Job("a", [sys.executable, "-u", "-c", child], Path({str(tmp_path)!r}, "log"))
+run_side_by_side([job], 1, lambda job, line: print(line, flush=True))
+"""
+    parent = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True)
+    child = int(parent.stdout.readline())
+    parent.kill()
+    parent.wait()
+    wait_for(lambda: not running(child))
+
+
+def test_what_the_runner_says_of_its_steps_is_progress_and_nothing_else():
+    steps = ["prepare", "train", "average", "generate", "evaluate"]
+    lines = io.StringIO()
+    for step in steps:
+        Display(step, Status(), lines).finish()
+    told = lines.getvalue().splitlines() + ["run_recipe.py: error: no such recipe"]
+    assert len(told) == 6 and all(progress(line) for line in told)
+    for line in ("== work/runs/a/b/seed1", "test set | BLEU", "training of it all", "", "train"):
+        assert not progress(line)
+
+
+def running(pid):
+    """Whether a process runs; one that ended may wait to be collected."""
+    try:
+        with open(f"/proc/{pid}/stat") as stat:
+            return stat.read().rsplit(")", 1)[1].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
+
+
+def wait_for(condition):
+    """Until it is true, for 20 seconds at most."""
+    end = time.monotonic() + 20
+    while not condition():
+        assert time.monotonic() < end
+        time.sleep(0.05)
