@@ -247,20 +247,22 @@ def run_all(
             print(f"{job.name}  {line}", flush=True)
 
     codes = run_side_by_side(jobs, args.jobs, show)
+    failed = [job for job in jobs if codes[job.name]]
+    ended = {job.log for job in jobs if job not in failed}
     for runs in groups:
-        if all(run.results.exists() for run in runs):
+        # A run that was refused, because its settings are others now, still has its old results.
+        if all(log_beside(run) in ended and run.results.exists() for run in runs):
             print_results(runs)
             if args.examples:
                 print_examples(runs[0], args.examples)
-    failed = [job for job in jobs if codes[job.name]]
     for job in failed:
         print(f"run_recipe.py: error: {job.name} failed: see {shown(job.log)}", file=sys.stderr)
     return 1 if failed else 0
 
 
 def job_of(recipe: Recipe, run: Run, args: argparse.Namespace) -> Job:
-    """The command that does one run; its output is kept beside the run, which --fresh empties."""
-    threads = args.threads or max(1, len(os.sched_getaffinity(0)) // args.jobs)
+    """The command that does one run, by a process of its own."""
+    threads = args.threads or max(1, (os.cpu_count() or 1) // args.jobs)
     command = [sys.executable, str(Path(__file__).resolve()), str(recipe.path)]
     command += ["--seeds", str(run.seed), "--work-dir", str(args.work_dir)]
     command += ["--threads", str(threads), "--steps", *args.steps]
@@ -271,7 +273,12 @@ def job_of(recipe: Recipe, run: Run, args: argparse.Namespace) -> Job:
     command += ["--fresh"] if args.fresh else []
     command += ["--verbose"] if args.verbose else []
     name = "/".join(run.folder.parts[-3:])
-    return Job(name, command, run.folder.with_name(f"run.{run.folder.name}.log"))
+    return Job(name, command, log_beside(run))
+
+
+def log_beside(run: Run) -> Path:
+    """Where a run that runs beside others keeps its output; --fresh empties its folder."""
+    return run.folder.with_name(f"run.{run.folder.name}.log")
 
 
 def find_runs(recipe: Recipe, corpus: corpus_config.Corpus, args: argparse.Namespace) -> list[Run]:

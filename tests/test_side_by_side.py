@@ -7,8 +7,11 @@ import sys
 import time
 
 import pytest
+import run_recipe
 
 from ea_fairseq.recipes.progress import Display, Status
+from ea_fairseq.recipes.recipe import Recipe
+from ea_fairseq.recipes.runs import Run
 from ea_fairseq.recipes.side_by_side import Job, progress, run_side_by_side
 
 
@@ -132,3 +135,30 @@ def wait_for(condition):
     while not condition():
         assert time.monotonic() < end
         time.sleep(0.05)
+
+
+def test_scores_are_shown_of_recipes_whose_runs_all_ended_well(tmp_path, monkeypatch, capsys):
+    """A run that was refused still has the results of its old settings: they are not these."""
+    groups = {
+        name: [Run(tmp_path, tmp_path / name / f"seed{k}", k, ("de", "en"), []) for k in (1, 2)]
+        for name in ("good", "refused", "unfinished")
+    }
+    for runs in groups.values():
+        for run in runs:
+            run.folder.mkdir(parents=True)
+            run.results.touch()
+    groups["unfinished"][1].results.unlink()
+    recipes = [Recipe(tmp_path / f"{name}.yml", tmp_path, {}) for name in groups]
+    args = run_recipe.make_parser().parse_args(["x", "--jobs", "2", "--seeds", "1", "2"])
+    shown = []
+    monkeypatch.setattr(run_recipe, "find_runs", lambda recipe, corpus, args: groups[recipe.name])
+    monkeypatch.setattr(run_recipe, "print_results", lambda runs: shown.append(runs))
+    refused = f"{tmp_path.name}/refused/seed2"
+    monkeypatch.setattr(
+        run_recipe,
+        "run_side_by_side",
+        lambda jobs, at_once, show: {job.name: int(job.name == refused) for job in jobs},
+    )
+    assert run_recipe.run_all(recipes, [None] * 3, args) == 1
+    assert shown == [groups["good"]]
+    assert f"error: {refused} failed" in capsys.readouterr().err
