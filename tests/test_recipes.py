@@ -6,6 +6,7 @@ from tiny_translation import REPOSITORY, write_yaml
 from ea_fairseq.corpus.config import load as load_corpus
 from ea_fairseq.recipes import allowed
 from ea_fairseq.recipes.commands import train_command
+from ea_fairseq.recipes.meanings import OTHER_NAMES
 from ea_fairseq.recipes.options import as_arguments, check_options, known_options, load_plugin
 from ea_fairseq.recipes.places import USER_DIR
 from ea_fairseq.recipes.recipe import load_recipe, recipe_path, variants
@@ -212,6 +213,10 @@ def test_misshapen_recipes_are_refused_by_file_and_key(tmp_path, content, words)
     [
         ("leraning-rate", 1, ["'train: leraning-rate'", "not an option"]),
         ("max-epochs", 3, ["'train: max-epochs'", "max-epoch"]),
+        ("learning-rate", 1, ["nearest: lr; "]),
+        ("num_heads", 4, ["nearest: encoder-attention-heads, decoder-attention-heads"]),
+        ("kernel-size", 3, ["nearest: ea-kernel-size"]),
+        ("gradient-acumulation", 2, ["nearest: update-freq"]),
         ("share-all-embeddings", 1, ["switch", "true, false"]),
         ("dropout", True, ["takes a value"]),
         ("ea-kernel-size", 4, ["--ea-kernel-size", "odd", "'4'"]),
@@ -317,3 +322,14 @@ def test_tensorboard_writes_into_the_runs_folder(tmp_path):
     recipe = load_recipe(EXAMPLES / "cldr.de-en" / "transformer_lite.yml", ["tensorboard-logdir=x"])
     run = find_run(recipe, load_corpus(recipe.corpus), tmp_path, None, 1)
     assert f"--tensorboard-logdir={run.folder / 'x'}" in train_command(recipe, run)
+
+
+def test_every_option_that_a_message_proposes_is_one():
+    """Of training or of generation, with some architecture of the plugin."""
+    recipe = load_recipe(EXAMPLES / "multi30k.de-en" / "ea_transformer_lite.yml")
+    known = set()
+    for section in ("train", "generate"):
+        known |= known_options(recipe, section, USER_DIR).keys()
+    for word, options in OTHER_NAMES.items():
+        assert {f"--{option}" for option in options} <= known, word
+        assert f"--{word}" not in known, "an option of fairseq's needs no other name"

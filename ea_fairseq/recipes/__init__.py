@@ -2,6 +2,7 @@
 
 recipe.py        read a recipe and its bases, apply overrides, check sections and keys
 options.py       check options against the parsers of fairseq itself
+meanings.py      what others call fairseq's options
 allowed.py       which of them a recipe may set, and to what
 commands.py      the command of every step
 recipe_run.py    the steps of one run, each done once

@@ -11,6 +11,7 @@ from typing import Any
 
 from ..corpus.config import Corpus
 from . import allowed
+from .meanings import near
 from .recipe import Recipe
 
 #: Options that decide which further options exist.
@@ -79,8 +80,8 @@ def _check_section(recipe: Recipe, section: str, user_dir: Path) -> None:
         where = f"{recipe.origin[section, name]}: '{section}: {name}'"
         action = known.get(f"--{name}")
         if action is None:
-            near = difflib.get_close_matches(f"--{name}", known, n=5)
-            hint = f"nearest: {', '.join(n.removeprefix('--') for n in near)}; " if near else ""
+            meant = near(name, [option.removeprefix("--") for option in known])
+            hint = f"nearest: {', '.join(meant)}; " if meant else ""
             raise ValueError(
                 f"{where} is not an option of fairseq-{section} with this recipe's choices "
                 f"({hint}see fairseq-{section} --help)"
@@ -122,10 +123,10 @@ def _check_choice(parser: Any, recipe: Recipe, section: str, name: str) -> None:
     if action is None or action.choices is None or value in action.choices:
         return
     choices = sorted(action.choices)
-    near = difflib.get_close_matches(str(value), choices, n=8, cutoff=0.3) or choices[:8]
+    like = difflib.get_close_matches(str(value), choices, n=8, cutoff=0.3) or choices[:8]
     raise ValueError(
         f"{recipe.origin[section, name]}: '{section}: {name}' is {value!r} "
-        f"(choose from {', '.join(near)}, ...; fairseq-{section} --help lists all {len(choices)})"
+        f"(choose from {', '.join(like)}, ...; fairseq-{section} --help lists all {len(choices)})"
     )
 
 
