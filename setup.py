@@ -12,7 +12,7 @@ setup(
     long_description_content_type="text/markdown",
     license="MIT",
     packages=find_packages(include=["ea_fairseq", "ea_fairseq.*"]),
-    package_data={"ea_fairseq.kernels": ["*.cpp", "*.h"]},
+    package_data={"ea_fairseq.kernels": ["*.cpp", "*.h"], "ea_fairseq.page": ["page.*"]},
     python_requires=">=3.11,<3.13",
     install_requires=[
         "torch>=2.6",
@@ -33,6 +33,8 @@ setup(
             "tensorboard>=2.15",
             "matplotlib>=3.8",
         ],
+        # The page that ea-translate --serve shows in a browser.
+        "page": ["fastapi>=0.115", "uvicorn>=0.30"],
         "test": ["pytest>=8"],
     },
 )

@@ -340,14 +340,14 @@ class Translator:
                 hypothesis = hypotheses[min(rank, len(hypotheses) - 1)]
                 part = self._part(tokens, hypothesis)
                 parts.append(part)
-                written.append(self._text(part.tokens[:-1]))
+                written.append(self.text(part.tokens[:-1]))
                 if hypothesis.cut:
                     count = len(part.tokens) - 1
                     problem = f"the translation was cut at {count} tokens, the limit of its length"
             results.append(Translation(text, "".join(written), tuple(parts), problem))
         return results
 
-    def _text(self, tokens: list[str]) -> str:
+    def text(self, tokens: list[str]) -> str:
         """What a model's tokens say; its special symbols, but the unknown word, say nothing."""
         words = self.target_dictionary
         silent = (words.bos_word, words.pad_word, words.eos_word)
