@@ -3,10 +3,13 @@
 import json
 import math
 import re
+import shlex
+from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
+import syntax_hints
 import torch
 from fairseq.criterions.label_smoothed_cross_entropy import LabelSmoothedCrossEntropyCriterion
 from fairseq.tasks.translation import TranslationTask
@@ -19,6 +22,7 @@ from ea_fairseq.modules.recorded_maps import recorded_self_attention
 from ea_fairseq.syntax.criterion import SyntaxGuidedCriterion, pointer_loss
 
 HINTS = [[0, 0, 2], [], [0, 1, 1, 3, 2, 0], [0]]
+ROOT = Path(__file__).resolve().parents[1]
 PLAIN = {"ea_variant": "plain"}
 
 
@@ -256,6 +260,27 @@ def test_lambda_zero_trains_the_same_weights_as_fairseqs_criterion(hints, tmp_pa
     )
     assert all(torch.equal(zero[name], value) for name, value in plain.items())
     assert not all(torch.equal(some[name], value) for name, value in plain.items())
+
+
+def test_the_commands_of_the_page_work_as_they_stand(tmp_path, monkeypatch):
+    page = (ROOT / "docs" / "syntax.md").read_text(encoding="utf-8").replace("\\\n", " ")
+    hints, train = re.findall(r"^ +((?:python|fairseq-train) .*)$", page, re.M)
+    monkeypatch.chdir(tmp_path)
+    Path("bin").symlink_to(corpus())
+    Path("bpe").mkdir()
+    lines = (corpus().parent / "train.en").read_text()
+    Path("bpe/train.en").write_text(lines)
+    trees = []  # every word hangs on the one before
+    for line in lines.splitlines():
+        for number, word in enumerate(line.split(), start=1):
+            trees.append(f"{number}\t{word}\t_\t_\t_\t_\t{number - 1}\t_\t_\t_")
+        trees.append("")
+    Path("train.conllu").write_text("\n".join(trees))
+    assert syntax_hints.main(shlex.split(hints)[2:]) == 0
+    small = [*SIZES, "--max-update", "1", "--num-workers", "0", "--user-dir", USER_DIR]
+    done = run("train", *shlex.split(train)[1:], *small)
+    assert done.status == 0, done.errors()
+    assert "syntax_loss" in done.output() + done.errors()
 
 
 @pytest.mark.parametrize(
