@@ -2,6 +2,7 @@
 
 import torch
 
+from ea_fairseq.variants.cached_heads import CachedHeads, append
 from ea_fairseq.variants.evolving import EvolvingLogits
 
 
@@ -36,3 +37,41 @@ def results(transform, tensors, visible, dropout=0.0):
     loss = sum((output * weight).sum() for output, weight in zip(outputs, weights, strict=True))
     inputs = [*tensors, *transform.parameters()]
     return outputs + list(torch.autograd.grad(loss, inputs, materialize_grads=True))
+
+
+def steps_in_turn(attention, num_heads, kernel_size, dtype, hide, steps=10, device="cpu"):
+    """What steps of six hypotheses that change places give, with hidden keys, hidden rows and a
+    carry."""
+    transform = attention_inputs(attention, num_heads, (1, 2, 2), kernel_size, dtype, 0)[0]
+    transform = transform.to(device)
+    torch.manual_seed(2)
+    bsz, src_len, dim = 6, 17, 5 * num_heads
+
+    def random(*shape):
+        return torch.randn(*shape, dtype=dtype).to(device)
+
+    source = random(2, src_len, 2, dim)  # keys and values of two sentences
+    cache, state, found = {}, {}, []
+    for step in range(steps):
+        if attention == "decoder":
+            cache = append(cache, *random(2, 1, bsz, dim))
+            cached = CachedHeads(cache["prev_key"], cache["prev_value"], num_heads, cache["rows"])
+            keys = step + 1
+        else:
+            cached = CachedHeads(*source, num_heads, hypotheses=3)
+            keys = src_len
+        visible = None
+        if hide:
+            visible = (torch.rand(bsz, 1, 1, keys) < 0.7).to(device)
+            visible[step % bsz] = False
+        queries, carry = random(bsz, num_heads, 1, 5), random(bsz, num_heads, 1, keys)
+        *outputs, state = transform.attend_step(
+            queries, cached, 0.7, visible, carry, state, need_probs=True
+        )
+        found += outputs
+        order = torch.randint(3, (bsz,)) + torch.arange(bsz) // 3 * 3
+        order = order.to(device)
+        state = {name: kept.index_select(0, order) for name, kept in state.items()}
+        if attention == "decoder":
+            cache["rows"] = cache["rows"].index_select(0, order)
+    return found

@@ -4,14 +4,14 @@ import itertools
 
 import pytest
 import torch
-from attention_cases import attention_inputs, results
+from attention_cases import attention_inputs, results, steps_in_turn
 from small_models import build_strong, padded, sentences
 
 from ea_fairseq.errors import UserError
 from ea_fairseq.kernels import library
 from ea_fairseq.kernels.build import compiler
 from ea_fairseq.kernels.dropout import dropout_add
-from ea_fairseq.variants.cached_heads import CachedHeads, append
+from ea_fairseq.variants.cached_heads import CachedHeads
 
 needs_compiler = pytest.mark.skipif(compiler() is None, reason="no C++ compiler")
 
@@ -189,46 +189,12 @@ def test_keeps_no_map_for_the_gradient():
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @pytest.mark.parametrize("kernel_size", [1, 3, 5])
 def test_steps_equal_those_of_the_equations(attention, dtype, kernel_size):
-    """Ten steps of hypotheses that change places, with hidden keys, hidden rows and a carry."""
-
-    def run(num_heads, hide):
-        transform = attention_inputs(attention, num_heads, (1, 2, 2), kernel_size, dtype, 0)[0]
-        bsz, src_len, dim = 6, 17, 5 * num_heads
-        source = torch.randn(2, src_len, 2, dim, dtype=dtype)  # keys and values of two sentences
-        cache, state, found = {}, {}, []
-        for step in range(10):
-            queries = torch.randn(bsz, num_heads, 1, 5, dtype=dtype)
-            if attention == "decoder":
-                cache = append(cache, *torch.randn(2, 1, bsz, dim, dtype=dtype))
-                cached = CachedHeads(
-                    cache["prev_key"], cache["prev_value"], num_heads, cache["rows"]
-                )
-                keys = step + 1
-            else:
-                cached = CachedHeads(*source, num_heads, hypotheses=3)
-                keys = src_len
-            visible = None
-            if hide:
-                visible = torch.rand(bsz, 1, 1, keys) < 0.7
-                visible[step % bsz] = False
-            carry = torch.randn(bsz, num_heads, 1, keys, dtype=dtype)
-            *outputs, state = transform.attend_step(
-                queries, cached, 0.7, visible, carry, state, need_probs=True
-            )
-            found += outputs
-            order = torch.randint(3, (bsz,)) + torch.arange(bsz) // 3 * 3
-            state = {name: kept.index_select(0, order) for name, kept in state.items()}
-            if attention == "decoder":
-                cache["rows"] = cache["rows"].index_select(0, order)
-        return found
-
     for num_heads, hide in itertools.product((1, 4), (False, True)):
         with torch.no_grad():
-            torch.manual_seed(2)
-            compiled = run(num_heads, hide)
+            case = attention, num_heads, kernel_size, dtype, hide
+            compiled = steps_in_turn(*case)
             with library.torch_alone():
-                torch.manual_seed(2)
-                expected = run(num_heads, hide)
+                expected = steps_in_turn(*case)
         tolerance = 3e-6 if dtype == torch.float32 else 1e-14
         for ours, theirs in zip(compiled, expected, strict=True):
             scale = 1 + theirs.abs().max().item()

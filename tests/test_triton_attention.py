@@ -5,11 +5,12 @@ import os
 
 import pytest
 import torch
-from attention_cases import attention_inputs, results
+from attention_cases import attention_inputs, results, steps_in_turn
 from torch.utils.checkpoint import checkpoint
 
 from ea_fairseq.kernels.library import torch_alone
 from ea_fairseq.kernels.ways import interprets, way
+from ea_fairseq.variants.cached_heads import CachedHeads
 
 ON_GPU = torch.cuda.is_available()
 DEVICE = "cuda" if ON_GPU else "cpu"
@@ -199,8 +200,35 @@ def test_keeps_no_map_for_the_gradient():
     assert kept and max(kept) < 2 * 2 * 20 * 20
 
 
+@pytest.mark.parametrize("attention", ["decoder", "encoder-decoder"])
+@pytest.mark.parametrize("kernel_size, hide", [(1, True), (3, True), (3, False), (5, True)])
+def test_steps_equal_those_of_the_equations(attention, kernel_size, hide):
+    case = attention, 3, kernel_size, torch.float32, hide, kernel_size + 1, DEVICE
+    with torch.no_grad():
+        found = steps_in_turn(*case)
+        with torch_alone():
+            assert_close(found, steps_in_turn(*case))
+
+
+def test_steps_in_half_precision_have_its_rounding_alone():
+    transform = case("encoder-decoder", 2, (1, 2, 2), 3)[0]
+    exact = [tensor.half() for tensor in (torch.randn(3, 2, 1, 8), *torch.randn(2, 5, 1, 16))]
+
+    def step(dtype):
+        queries, *source = (tensor.to(DEVICE, dtype) for tensor in exact)
+        cached = CachedHeads(*source, 2, hypotheses=3)
+        return transform.attend_step(queries, cached, 0.7, None, None, {})[0]
+
+    with torch.no_grad():
+        found = step(torch.float16)
+        with torch_alone():
+            assert found.dtype == torch.float16
+            assert_close([found.float()], [step(torch.float32)], 1e-3)
+
+
 def test_torch_knows_the_operators():
     from ea_fairseq.kernels.triton_attention import evolving_attention
+    from ea_fairseq.kernels.triton_step import evolving_attention_step
 
     transform, tensors, visible = case("encoder", 2, (2, 3, 3), 3)
     kernel, bias = transform.convolution.kernel(), transform.convolution.bias
@@ -208,6 +236,12 @@ def test_torch_knows_the_operators():
         constants = 0.3, 0.5, 0.7, 0, 0, False, 0.0, needed, needed
         arguments = *tensors[:3], visible, carry, kernel, bias, None, *constants
         torch.library.opcheck(evolving_attention, arguments)
+    with torch.no_grad():
+        query, source = tensors[0][:, :, :1].detach(), torch.randn(2, 3, 1, 12, device=DEVICE)
+        weights = kernel.detach(), bias.detach()
+        constants = 0.3, 0.5, 0.7, 0, 2, False
+        arguments = query, *source, None, None, None, None, None, *weights, *constants
+        torch.library.opcheck(evolving_attention_step, arguments)
 
 
 @pytest.mark.parametrize("dropout", [0.0, 0.3])

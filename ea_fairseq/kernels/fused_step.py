@@ -8,6 +8,7 @@ from torch import Tensor
 from ..variants.cached_heads import CachedHeads
 from .fused_attention import Evolution
 from .library import Heads, address, fields, function, heads_of, visible_rows, with_rows
+from .ways import way
 
 State = dict[str, Tensor]
 
@@ -56,6 +57,17 @@ def fused_step(
     )
     rows = None if cached.rows is None else cached.rows.contiguous()
     keys, values = with_rows(cached.keys), with_rows(cached.values)
+    if way(queries, src_len, kernel.size(-1)) == "triton":
+        from .triton_step import evolving_attention_step
+
+        output, evolved, probs, pending, rows_visible = evolving_attention_step(
+            *(queries, keys, values, rows, visible, None if carry is None else carry.float()),
+            *(pending, rows_visible, kernel.float(), bias.float()),
+            *(evolution.alpha, evolution.beta, evolution.scaling, right, cached.hypotheses),
+            need_probs,
+        )
+        state = {"pending": pending, "rows_visible": rows_visible}
+        return output, evolved if need_carry else None, probs if need_probs else None, state
     output = queries.new_empty(bsz, heads, 1, head_dim)
     evolved = queries.new_empty(bsz, heads, 1, src_len) if need_carry else None
     probs = queries.new_empty(bsz, heads, 1, src_len) if need_probs else None

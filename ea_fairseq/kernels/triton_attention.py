@@ -296,7 +296,7 @@ def blocks(dtype: torch.dtype, head_dim: int) -> dict:
         "ROWS": 32,
         "COLUMNS": 32,
         "DEPTH": depth,
-        "DEEP": min(depth, 32 if single else 64),
+        "DEEP": min(depth, 32) if single else depth,
         "PRECISION": "tf32" if fast else EXACT,
         "num_warps": 8 if single and depth > 32 else 4,
         "num_stages": 2,

@@ -14,7 +14,7 @@ logger = logging.getLogger(__name__)
 # What the kernels of triton_kernels.py are made for.
 TYPES = (torch.float32, torch.float16, torch.bfloat16)
 KERNEL_SIZES = (1, 3, 5)
-MAX_HEADS, MAX_HEAD_DIM = 16, 128
+MAX_HEADS, MAX_HEAD_DIM = 16, 64
 MAX_NUMBERS = 2**31 - 1  # of a map: its places are 32-bit integers
 CAPABILITY = (8, 0)  # of NVIDIA's chips
 VERSIONS = (3, 4), (4, 0)  # of Triton: from, to before

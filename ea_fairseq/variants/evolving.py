@@ -192,7 +192,7 @@ class EvolvingLogits(LogitTransform):
         logits: Tensor | None = None,
     ) -> tuple[Tensor, Tensor | None, Tensor | None, State]:
         """See :meth:`LogitTransform.attend_step`; compiled where that is possible."""
-        compiled = self._way(queries, cached.src_len, logits) == "cpp" and dropout == 0
+        compiled = self._way(queries, cached.src_len, logits) != "torch" and dropout == 0
         tensors = (queries, cached.keys, cached.values, carry, *state.values())
         if not compiled or needs_gradient(*tensors, *self.parameters()):
             return super().attend_step(

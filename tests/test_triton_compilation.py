@@ -1,0 +1,34 @@
+"""Triton's kernels compile for chips that need not be here, and fit them."""
+
+import pytest
+import torch
+from triton_forms import HALF_AND_SINGLE, SHARED, compiling, launch_all
+
+from ea_fairseq.kernels.ways import interprets
+
+pytest.importorskip("triton", reason="comes with torch's builds for GPUs")
+pytestmark = pytest.mark.skipif(interprets(), reason="interpreted, Triton compiles nothing")
+KERNELS = {
+    *("mix", "evolve", "attend", "attend_gradient", "evolve_gradient", "products_gradient"),
+    *("mix_step", "evolve_step", "attend_step"),
+}
+
+
+@pytest.mark.parametrize("capability", SHARED)
+def test_the_largest_forms_spill_no_registers_and_fit_shared_memory(capability):
+    """Most heads, widest heads, largest kernel, and all that is optional.
+
+    tests/triton_forms.py compiles every form, which takes minutes.
+    """
+    with compiling("cuda", capability) as forms:
+        for dtype in HALF_AND_SINGLE[1:]:
+            launch_all(16, 64, dtype, 5, lower=False)
+    assert {form.kernel for form in forms} == KERNELS
+    assert [form for form in forms if form.spilled] == []
+    assert [form for form in forms if form.shared > SHARED[capability]] == []
+
+
+def test_amd_compiles():
+    with compiling("hip", "gfx942", 64) as forms:
+        launch_all(4, 40, torch.bfloat16, 3, lower=False)
+    assert {form.kernel for form in forms} == KERNELS

@@ -1,0 +1,142 @@
+#!/usr/bin/env python3
+"""Compiles Triton's kernels for chips that need not be here, as their launchers would.
+
+    python tests/triton_forms.py            every form for compute capability 8.0 and 9.0
+    python tests/triton_forms.py hip        for AMD's gfx942
+
+Prints a line for each compiled form: registers, bytes spilled, bytes of shared memory.
+"""
+
+import contextlib
+import io
+import itertools
+import re
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+SHARED = {80: 166_912, 90: 232_448}  # bytes that a block may have: 163 and 227 KiB
+HALF_AND_SINGLE = (torch.float16, torch.bfloat16, torch.float32)
+
+
+@dataclass(frozen=True)
+class Form:
+    """A kernel as compiled: registers a thread, bytes spilled and of shared memory; None where the
+    compiler does not say."""
+
+    kernel: str
+    registers: int | None
+    spilled: int | None
+    shared: int
+
+
+class _Driver:
+    """What Triton asks a machine's driver when it compiles."""
+
+    def __init__(self, target: Any):
+        self.target = target
+
+    def get_current_target(self) -> Any:
+        return self.target
+
+    def get_current_device(self) -> Any:
+        return self.target  # of each kind of chip its own compiled forms
+
+    def get_current_stream(self, device: Any) -> int:
+        return 0
+
+
+@contextlib.contextmanager
+def compiling(backend: str, arch: int | str, warp: int = 32) -> Iterator[list[Form]]:
+    """Inside the context launches compile for that chip, and do no more; yields their forms."""
+    from triton import knobs
+    from triton.backends.compiler import GPUTarget
+    from triton.runtime import driver, jit
+
+    from ea_fairseq.kernels import triton_attention
+
+    forms, launch = [], jit.JITFunction.run
+    exact, triton_attention.EXACT = triton_attention.EXACT, "tf32x3"
+    if backend == "hip":
+        triton_attention.EXACT = "ieee"
+
+    def compile_alone(self, *args, grid, warmup, **kwargs):
+        log = io.StringIO()
+        with contextlib.redirect_stdout(log):
+            compiled = launch(self, *args, grid=grid, warmup=True, **kwargs)
+        used = re.search(r"Used (\d+) registers", log.getvalue())
+        spilled = re.search(r"(\d+) bytes spill stores", log.getvalue())
+        if used:  # else it was compiled before
+            numbers = int(used[1]), int(spilled[1])
+            forms.append(Form(self.__name__, *numbers, compiled.metadata.shared))
+        elif backend == "hip":
+            forms.append(Form(self.__name__, None, None, compiled.metadata.shared))
+
+    jit.JITFunction.run = compile_alone
+    driver.set_active(_Driver(GPUTarget(backend, arch, warp)))
+    try:
+        with knobs.nvidia.scope(), knobs.compilation.scope():
+            knobs.nvidia.dump_ptxas_log = True
+            knobs.compilation.always_compile = True
+            yield forms
+    finally:
+        jit.JITFunction.run = launch
+        driver._active = None
+        triton_attention.EXACT = exact
+
+
+def launch_all(heads: int, head_dim: int, dtype: torch.dtype, size: int, lower: bool) -> None:
+    """Forward, backward and a step, with everything that a launch can have."""
+    from ea_fairseq.kernels import triton_attention, triton_step
+
+    length = 3
+    queries, keys, values = (
+        torch.empty(length, 1, heads * head_dim, dtype=dtype)
+        .view(length, 1, heads, head_dim)
+        .permute(1, 2, 0, 3)
+        for _ in range(3)
+    )
+    visible = torch.ones(1, 1, length, length, dtype=torch.bool)
+    carry = torch.empty(1, heads, length, length)
+    rows = torch.empty(1, heads, length)
+    kernel, bias = torch.empty(heads, heads, size, size), torch.empty(heads)
+    seed = torch.zeros(1, dtype=torch.long)
+    inputs = queries, keys, values, visible, carry, kernel, bias, seed
+    constants = 0.3, 0.5, 0.7, 0, 0, lower
+    triton_attention.evolving_attention(*inputs, *constants, 0.1, True, True)
+    grads = queries, carry, carry
+    triton_attention.evolving_attention_gradient(
+        *grads, *inputs, queries, rows, rows, *constants, 0.1
+    )
+    cached = torch.empty(length, 1, heads * head_dim, dtype=dtype)
+    state = torch.empty(1, size - 1, heads, length), torch.ones(1, size // 2, dtype=torch.bool)
+    triton_step.evolving_attention_step(
+        *(queries[:, :, :1], cached, cached, torch.zeros(1, length, dtype=torch.long)),
+        *(visible[:, :, :1], carry[:, :, :1], *state, kernel, bias, 0.3, 0.5, 0.7, 0, 1, True),
+    )
+
+
+def main(argv: list[str] | None = None) -> int:
+    hip = "hip" in (sys.argv[1:] if argv is None else argv)
+    chips = [("hip", "gfx942", 64)] if hip else [("cuda", 80), ("cuda", 90)]
+    sizes = [(1, False), *itertools.product((3, 5), (False, True))]
+    for chip in chips:
+        with compiling(*chip) as forms:
+            for heads, (size, lower) in itertools.product((1, 2, 4, 8, 16), sizes):
+                launch_all(heads, 16, torch.bfloat16, size, lower)
+            # A head_dim that 16 divides and one that it does not, for each power of 2.
+            dims = (16, 8, 32, 24, 64, 40)
+            for dtype, head_dim in itertools.product(HALF_AND_SINGLE, dims):
+                launch_all(4, head_dim, dtype, 3, False)
+        for form in sorted(forms, key=str):
+            print(*chip, form)
+        spilled = sum(bool(form.spilled) for form in forms)
+        print(*chip, f"{len(forms)} forms, {spilled} spill", file=sys.stderr)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
