@@ -4,6 +4,8 @@
     python scripts/benchmark.py
     python scripts/benchmark.py train decode --arch ea_transformer_base --rounds 3
     python scripts/benchmark.py train --profile
+    python scripts/benchmark.py --device cuda --dtype bfloat16
+    python scripts/benchmark.py --traffic
 
 Both models work alternately in one process (A B B A), after a warm-up; times are medians. Suites:
 
@@ -14,6 +16,9 @@ Both models work alternately in one process (A B B A), after a warm-up; times ar
     growth   the same with 25 and with 200 steps: time per step
     lm       the language model beside the plain one: an update on 4,096 tokens in blocks of 512 and
              1,024, its peak memory, and 20 steps of 5 hypotheses after 1,000 tokens
+
+--traffic measures nothing: it counts what attentions on a GPU launch, move and compute, with torch
+alone, our kernels and the baseline's fused attention, and what time these allow.
 
 Tokens are random, sentences of a batch up to an eighth shorter than its longest. Close other
 programs first: on a busy machine the figures say nothing.
@@ -174,6 +179,25 @@ def profile(archs: tuple[str, str], setting: Any, suites: list[str], lines: int 
             print(profiler.key_averages().table(sort_by=key, row_limit=lines))
 
 
+def traffic(arch: str, setting: Any, bandwidth: float | None, launch: float) -> None:
+    """Prints what attentions cost a GPU, by count.
+
+    Raises:
+        ValueError: without Triton, whose launches are counted, or for other architectures
+    """
+    import importlib.util
+    from dataclasses import replace
+
+    from benchmarks.traffic import CHIPS, print_tables
+
+    if importlib.util.find_spec("triton") is None:
+        raise ValueError("--traffic: needs Triton (pip install -r requirements-test.txt)")
+    chips = {name: replace(chip, launch=launch / 1e6) for name, chip in CHIPS.items()}
+    if bandwidth is not None:
+        chips = {f"{bandwidth:g} TB/s": replace(chips["H100"], bandwidth=bandwidth * 1e12)}
+    print_tables(arch, setting, chips)
+
+
 def _row(what: str, times: Any) -> dict[str, Any]:
     baseline, other = times.medians()
     return {
@@ -234,13 +258,32 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--rounds", type=int, default=5, help="of A B B A (default: 5)")
     parser.add_argument("--threads", type=int, default=2, help="of torch (default: 2)")
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
+    parser.add_argument(
+        "--dtype",
+        choices=("float32", "float16", "bfloat16"),
+        default="float32",
+        help="of automatic mixed precision (default: float32, none)",
+    )
     parser.add_argument("--vocabulary", type=int, default=6000, help="(default: 6000)")
     parser.add_argument("--profile", action="store_true", help="print where the time goes instead")
+    parser.add_argument(
+        "--traffic", action="store_true", help="predict what attentions cost a GPU instead"
+    )
+    parser.add_argument(
+        "--bandwidth", type=float, metavar="TB/S", help="of the GPU (default: three GPUs')"
+    )
+    parser.add_argument(
+        "--launch", type=float, default=5.0, metavar="US", help="of a launch (default: 5)"
+    )
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures there too")
     args = parser.parse_args(argv)
     for suite in args.suites:
         if suite not in SUITES:
             parser.error(f"{suite}: no such suite; choices: {', '.join(SUITES)}")
+    for name in ("bandwidth", "launch"):
+        given = getattr(args, name)
+        if given is not None and not 0 < given < 1e6:
+            parser.error(f"--{name} {given} must be more than 0")
     for name in ("rounds", "threads", "vocabulary"):
         if getattr(args, name) < (10 if name == "vocabulary" else 1):
             parser.error(f"--{name} {getattr(args, name)} is too small")
@@ -254,10 +297,13 @@ def main(argv: list[str] | None = None) -> int:
     if args.device == "cuda" and not torch.cuda.is_available():
         parser.error("--device cuda: torch sees no GPU")
     torch.set_num_threads(args.threads)
-    setting = Setting(args.vocabulary, args.device, args.threads)
+    setting = Setting(args.vocabulary, args.device, args.threads, dtype=args.dtype)
     suites = args.suites or list(SUITES)
     rows = []
     try:
+        if args.traffic:
+            traffic(args.arch, setting, args.bandwidth, args.launch)
+            return 0
         if args.profile:
             profile(archs, setting, suites)
             return 0

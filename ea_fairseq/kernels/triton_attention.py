@@ -24,8 +24,7 @@ def attention(
     return output, evolved if need_carry else None, probs if need_probs else None
 
 
-@torch.library.custom_op("ea_fairseq::evolving_attention", mutates_args=())
-def evolving_attention(
+def forward(
     queries: Tensor,
     keys: Tensor,
     values: Tensor,
@@ -71,6 +70,11 @@ def evolving_attention(
     return output, evolved, nothing.clone() if probs is None else probs, normalizers
 
 
+evolving_attention = torch.library.custom_op(
+    "ea_fairseq::evolving_attention", forward, mutates_args=()
+)
+
+
 @evolving_attention.register_fake
 def _(queries, keys, values, *others):
     need_carry, need_probs = others[-2:]
@@ -83,8 +87,7 @@ def _(queries, keys, values, *others):
     return torch.empty_like(queries), evolved, probs, normalizers
 
 
-@torch.library.custom_op("ea_fairseq::evolving_attention_gradient", mutates_args=())
-def evolving_attention_gradient(
+def backward(
     grad_output: Tensor,
     grad_evolved: Tensor | None,
     grad_probs: Tensor | None,
@@ -113,7 +116,7 @@ def evolving_attention_gradient(
         grad_output: like ``output``, last stride 1
         grad_evolved, grad_probs: maps, contiguous, or None
         correction: (batch, heads, tgt_len), each row's sum of grad_probs times probabilities
-        others: see :func:`evolving_attention`
+        others: see :func:`forward`
     """
     m = _Attention(queries, keys, values, visible, kernel, bias, down, right, lower_triangular)
     mixed, evolved, active = m.new_map(), m.new_map(), m.new_active()
@@ -135,6 +138,11 @@ def evolving_attention_gradient(
     elif alpha == 0:
         grad_mixed.zero_()
     return grad_queries, grad_keys, grad_values, grad_mixed, grad_kernel, grad_bias
+
+
+evolving_attention_gradient = torch.library.custom_op(
+    "ea_fairseq::evolving_attention_gradient", backward, mutates_args=()
+)
 
 
 @evolving_attention_gradient.register_fake

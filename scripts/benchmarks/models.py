@@ -23,6 +23,7 @@ class Setting:
         device: "cpu" or "cuda"
         threads: of torch
         dropout: in training
+        dtype: "float32", or the type of automatic mixed precision
         options: more options of the models, by argparse name
     """
 
@@ -30,7 +31,14 @@ class Setting:
     device: str = "cpu"
     threads: int = 2
     dropout: float = 0.2
+    dtype: str = "float32"
     options: dict[str, Any] = field(default_factory=dict)
+
+    def precision(self) -> torch.autocast:
+        """The context in which models run."""
+        dtype = getattr(torch, self.dtype)
+        enabled = dtype != torch.float32
+        return torch.autocast(self.device, dtype if enabled else None, enabled=enabled)
 
 
 def baseline_of(arch: str) -> str:
@@ -119,6 +127,7 @@ class Training:
         )
         from fairseq.optim.adam import Adam
 
+        self.setting = setting
         self.model, task = build(arch, setting, seed)
         self.model.train()
         self.criterion = LabelSmoothedCrossEntropyCriterion(
@@ -129,7 +138,8 @@ class Training:
     def step(self, sample: dict[str, Any]) -> float:
         """One update; returns the loss per token."""
         self.optimizer.zero_grad()
-        loss = self.criterion(self.model, sample)[0] / sample["ntokens"]
+        with self.setting.precision():
+            loss = self.criterion(self.model, sample)[0] / sample["ntokens"]
         loss.backward()
         self.optimizer.step()
         return loss.item()
@@ -139,6 +149,7 @@ class Decoding:
     """A model in fairseq's beam search, for a fixed number of steps."""
 
     def __init__(self, arch: str, setting: Setting, beam: int = 5):
+        self.setting = setting
         self.model, self.task = build(arch, setting)
         self.model.eval()
         self.beam = beam
@@ -156,6 +167,6 @@ class Decoding:
             max_len_b=steps,
             min_len=steps,
         )
-        with torch.no_grad():
+        with torch.no_grad(), self.setting.precision():
             found = generator.generate([self.model], sample)
         return [hypotheses[0]["tokens"].tolist() for hypotheses in found]

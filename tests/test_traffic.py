@@ -1,0 +1,89 @@
+"""What attentions cost a GPU, by count: every launch and every tensor, once."""
+
+import benchmark
+import pytest
+import torch
+from benchmarks import traffic
+from benchmarks.models import Setting
+
+pytest.importorskip("triton", reason="comes with torch's builds for GPUs")
+LARGE = traffic.Shape("encoder", 8, 8, 512, 512, 64, carry=True)
+MAP = 8 * 8 * 512 * 512 * 4
+
+
+def test_operators_count_their_tensors_once_and_views_nothing():
+    x, y = torch.zeros(3, 5), torch.zeros(5)
+    with traffic._Operators() as operators:
+        (x + y).t().view(5, 3)[1:]
+    assert operators.cost == traffic.Cost(launches=1, bytes=(15 + 5 + 15) * 4)
+    with traffic._Operators() as operators:
+        x + y.expand(3, 5)
+    assert operators.cost.bytes == (15 + 5 + 15) * 4
+
+
+def test_an_attention_takes_three_launches_forward_and_five_backward():
+    assert traffic._by_us(LARGE).launches == 3 + 5
+
+
+def test_maps_are_read_and_written_at_most_twice_in_either_direction():
+    """Forward carry, A_in, Z: 2 written, 3 read. Backward those again, and the gradients of Z from
+    above, of Z and of A_in: 4 written, 9 read; flags of 2 bytes a pixel and the rest are small."""
+    moved = traffic._by_us(LARGE).bytes
+    heads = 8 * 8 * 512 * 64 * 4  # of queries, keys, values or output
+    assert 0 < moved - 18 * MAP < 25 * heads
+    below = traffic.Shape("encoder", 8, 8, 512, 512, 64)
+    assert 0 < traffic._by_us(below).bytes - 15 * MAP < 25 * heads
+
+
+def test_every_way_takes_less_than_torch_alone():
+    for dtype in (torch.float32, torch.bfloat16):
+        for length in (32, 512):
+            shape = traffic.Shape("decoder", 4096 // length, 4, length, length, 40, dtype=dtype)
+            plain, ours, fused = (traffic.attention(shape, way) for way in traffic.WAYS)
+            assert plain.launches > ours.launches > fused.launches
+            assert plain.bytes > ours.bytes > fused.bytes
+            assert ours.plain > plain.plain > fused.plain == 0
+
+
+def test_time_is_that_of_the_slowest_of_launches_bytes_and_arithmetic():
+    chip = traffic.Chip(2e12, 1e12, {torch.float32: 1e14}, launch=1e-6)
+    for cost, seconds in (
+        (traffic.Cost(8, 2e6), 8e-6),
+        (traffic.Cost(8, 4e7), 2e-5),
+        (traffic.Cost(8, 4e7, products=1e10, plain=1e8), 2e-4),
+    ):
+        assert cost.seconds(chip, torch.float32) == pytest.approx(seconds)
+
+
+def test_the_rest_of_a_step_grows_with_its_tokens():
+    model, setting = traffic.MODELS["ea_transformer_lite"], Setting(vocabulary=50, threads=1)
+    small, large = (traffic.rest_of_step(model, setting, tokens) for tokens in (64, 4096))
+    assert small.launches == large.launches > 1000
+    # 18 layers keep several activations of 160 numbers per token.
+    assert large.bytes - small.bytes > 4000 * 160 * 4 * 18
+    assert large.products == pytest.approx(64 * small.products)
+
+
+def test_prints_what_it_predicts(capsys, monkeypatch):
+    monkeypatch.setattr(traffic, "LENGTHS", (8,))
+    arguments = ["--traffic", "--vocabulary", "20", "--bandwidth", "2", "--launch", "3"]
+    assert benchmark.main([*arguments, "--threads", "1"]) == 0
+    printed = capsys.readouterr().out
+    assert "nothing here was measured" in printed and "2 TB/s, us" in printed
+    assert "| 8 | bfloat16 | our kernels | 8 |" in printed
+
+
+@pytest.mark.parametrize(
+    "arguments, message",
+    [
+        (["--traffic", "--arch", "realformer_lite"], "--traffic: counts ea_transformer_lite, "),
+        (["--traffic", "--bandwidth", "0"], "--bandwidth 0.0 must be more than 0"),
+        (["--traffic", "--launch", "-1"], "--launch -1.0 must be more than 0"),
+    ],
+)
+def test_wrong_options_are_named(arguments, message, capsys):
+    try:
+        assert benchmark.main(arguments) == 1
+    except SystemExit as stop:
+        assert stop.code == 2
+    assert message in capsys.readouterr().err
