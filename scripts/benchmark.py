@@ -155,7 +155,7 @@ SUITES = {
 }
 
 
-def profile(archs: tuple[str, str], setting: Any, suites: list[str], lines: int = 20) -> None:
+def profile(archs: tuple[str, str], setting: Any, suites: list[str], lines: int) -> None:
     """Prints where the time of each model goes, by torch's operators, in one piece of work."""
     import torch
     from benchmarks.models import Decoding, Training, batch
@@ -266,6 +266,7 @@ def main(argv: list[str] | None = None) -> int:
     )
     parser.add_argument("--vocabulary", type=int, default=6000, help="(default: 6000)")
     parser.add_argument("--profile", action="store_true", help="print where the time goes instead")
+    parser.add_argument("--lines", type=int, default=20, help="of the profile (default: 20)")
     parser.add_argument(
         "--traffic", action="store_true", help="predict what attentions cost a GPU instead"
     )
@@ -284,7 +285,7 @@ def main(argv: list[str] | None = None) -> int:
         given = getattr(args, name)
         if given is not None and not 0 < given < 1e6:
             parser.error(f"--{name} {given} must be more than 0")
-    for name in ("rounds", "threads", "vocabulary"):
+    for name in ("rounds", "threads", "lines", "vocabulary"):
         if getattr(args, name) < (10 if name == "vocabulary" else 1):
             parser.error(f"--{name} {getattr(args, name)} is too small")
     try:
@@ -305,7 +306,7 @@ def main(argv: list[str] | None = None) -> int:
             traffic(args.arch, setting, args.bandwidth, args.launch)
             return 0
         if args.profile:
-            profile(archs, setting, suites)
+            profile(archs, setting, suites, args.lines)
             return 0
         for suite in suites:
             for row in SUITES[suite](archs, setting, args.rounds):

@@ -1,0 +1,273 @@
+#!/usr/bin/env python3
+"""The parts of scripts/check_gpu.sh, which prepares an environment for them.
+
+Each part is a process of its own: one that fails or takes too long does not stop the others. After
+each, DIR/report.json and DIR/report.md are written anew; DIR/logs holds what the parts said.
+Without a GPU the kernels' tests run in Triton's interpreter, and that is all.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import math
+import os
+import platform
+import re
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT))
+
+from ea_fairseq.files import read_json, write_json, write_lines  # noqa: E402
+
+ARCHS = ("ea_transformer_lite", "ea_transformer_base")
+TYPES = ("float32", "float16", "bfloat16")
+CORPUS = ROOT / "examples/translation/cldr.de-en/corpus.yml"
+# Losses of halves may differ from float32's by so much, and those of the GPU from the CPU's.
+LOSS_TOLERANCE, DEVICE_TOLERANCE = 0.05, 1e-3
+
+
+class Failed(Exception):
+    """A part's own finding, in a line."""
+
+
+class Check:
+    """Runs commands for the parts, within what is left of the time."""
+
+    def __init__(self, out: Path, seconds: float):
+        self.out = out
+        self.ends = time.monotonic() + seconds
+        (out / "logs").mkdir(parents=True, exist_ok=True)
+
+    def run(self, name: str, *command: str, **environment: str) -> str:
+        """What a command printed, which is kept in logs/NAME.txt.
+
+        Raises:
+            Failed: where it failed, or no time was left
+        """
+        rest = self.ends - time.monotonic()
+        if rest < 1:
+            raise Failed("no time was left")
+        log = self.out / "logs" / f"{name}.txt"
+        with log.open("w", encoding="utf-8") as file:
+            try:
+                status = subprocess.run(
+                    [sys.executable, *command],
+                    cwd=ROOT,
+                    env={**os.environ, **environment},
+                    stdout=file,
+                    stderr=subprocess.STDOUT,
+                    timeout=rest,
+                ).returncode
+            except subprocess.TimeoutExpired:
+                raise Failed(f"took longer than what was left, {rest:.0f} seconds") from None
+        printed = log.read_text(encoding="utf-8", errors="replace")
+        if status:
+            last = next((line for line in reversed(printed.splitlines()) if line.strip()), "")
+            raise Failed(f"exit status {status}: {last[:200]}")
+        return printed
+
+
+def machine(check: Check) -> dict[str, Any]:
+    import torch
+
+    found = {
+        "python": platform.python_version(),
+        "torch": torch.__version__,
+        "cuda": torch.version.cuda,
+        "hip": torch.version.hip,
+    }
+    try:
+        import triton
+
+        found["triton"] = triton.__version__
+    except ImportError:
+        found["triton"] = None
+    for index in range(torch.cuda.device_count()):
+        chip = torch.cuda.get_device_properties(index)
+        memory = f"{chip.total_memory / 2**30:.0f} GiB"
+        found[f"device {index}"] = f"{chip.name}, capability {chip.major}.{chip.minor}, {memory}"
+    return found
+
+
+def tests(check: Check) -> dict[str, Any]:
+    return _tested(check.run("tests", *_pytest("tests/test_triton_attention.py")))
+
+
+def interpreted(check: Check) -> dict[str, Any]:
+    switches = {"TRITON_INTERPRET": "1", "EA_FAIRSEQ_NATIVE": "triton"}
+    return _tested(check.run("interpreted", *_pytest("tests/test_triton_attention.py"), **switches))
+
+
+def _pytest(*files: str) -> tuple[str, ...]:
+    return "-m", "pytest", "-q", "-p", "no:cacheprovider", *files
+
+
+def _tested(printed: str) -> dict[str, Any]:
+    return {"tests": printed.strip().splitlines()[-1]}
+
+
+def losses(check: Check) -> dict[str, Any]:
+    """Same seed, no dropout, on the CPU and on the GPU."""
+    saved = str(check.out / "losses.json")
+    same = ["scripts/compare_losses.py", "--updates", "30", "--no-dropout"]
+    check.run("losses_cpu", *same, "--save", saved)
+    against = ["--against", saved, "--device", "cuda", "--tolerance", str(DEVICE_TOLERANCE)]
+    return {"losses": check.run("losses_gpu", *same, *against).strip().splitlines()[-1]}
+
+
+def benchmark(arch: str, dtype: str) -> Callable[[Check], dict[str, Any]]:
+    def part(check: Check) -> dict[str, Any]:
+        path = check.out / f"benchmark_{arch}_{dtype}.json"
+        check.run(
+            path.stem,
+            *("scripts/benchmark.py", "train", "length", "memory", "decode", "--device", "cuda"),
+            *("--arch", arch, "--dtype", dtype, "--rounds", "2", "--json", str(path)),
+        )
+        return {"rows": read_json(path)["rows"]}
+
+    return part
+
+
+def trainings(check: Check) -> dict[str, Any]:
+    """200 updates of fairseq-train in each precision, from one seed, and their last losses."""
+    data = check.out / "data"
+    check.run("prepare", "scripts/prepare.py", str(CORPUS), "--output", str(data))
+    found = {}
+    for name in ("float32", "fp16", "bf16", "amp"):
+        precision = [] if name == "float32" else [f"--{name}"]
+        check.run(f"train_{name}", *_training(data, 200), *precision)
+        found[name] = _last_loss(check.out / "logs" / f"train_{name}.txt")
+    for name, loss in found.items():
+        if not abs(loss / found["float32"] - 1) <= LOSS_TOLERANCE:
+            raise Failed(f"--{name}: loss {loss}, float32 {found['float32']}")
+    return {f"loss, {name}": loss for name, loss in found.items()}
+
+
+def _training(data: Path, updates: int) -> list[str]:
+    return [
+        *("-m", "fairseq_cli.train", str(data / "bin"), "--user-dir", str(ROOT / "ea_fairseq")),
+        *("--arch", "ea_transformer_lite", "--share-decoder-input-output-embed"),
+        *("--dropout", "0.2", "--attention-dropout", "0.1", "--optimizer", "adam", "--lr", "1e-3"),
+        *("--lr-scheduler", "inverse_sqrt", "--warmup-updates", "100", "--seed", "1"),
+        *("--criterion", "label_smoothed_cross_entropy", "--label-smoothing", "0.1"),
+        *("--max-tokens", "4096", "--max-update", str(updates), "--log-format", "json"),
+        *("--log-interval", "50", "--no-save", "--disable-validation"),
+    ]
+
+
+def _last_loss(log: Path) -> float:
+    """Of the last lines that fairseq logged while training.
+
+    Raises:
+        Failed: where there is none
+    """
+    found = re.findall(r'"loss": "([0-9.]+)"', log.read_text(encoding="utf-8", errors="replace"))
+    if not found or not math.isfinite(float(found[-1])):
+        raise Failed(f"{log.name}: no loss")
+    return float(found[-1])
+
+
+def profile(check: Check) -> dict[str, Any]:
+    printed = check.run(
+        "profile", "scripts/benchmark.py", "train", "--device", "cuda", "--profile", "--lines", "10"
+    )
+    return {"table": printed}
+
+
+def several(check: Check) -> dict[str, Any]:
+    """Two processes through nccl."""
+    import torch
+
+    if torch.cuda.device_count() < 2:
+        return {"skipped": "needs two devices"}
+    command = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+    check.run("nccl", *command, *_training(check.out / "data", 20))
+    return {"loss": _last_loss(check.out / "logs" / "nccl.txt")}
+
+
+def parts(on_gpu: bool) -> dict[str, Callable[[Check], dict[str, Any]]]:
+    """What matters most comes first: the time may not last."""
+    if not on_gpu:
+        return {"machine": machine, "tests, interpreted": interpreted}
+    measured = sorted(itertools.product(ARCHS, TYPES), key=lambda pair: pair[1] != "bfloat16")
+    return {
+        "machine": machine,
+        "tests": tests,
+        "losses against the CPU": losses,
+        "trainings": trainings,
+        **{f"{arch}, {dtype}": benchmark(arch, dtype) for arch, dtype in measured},
+        "longest kernels": profile,
+        "two devices": several,
+    }
+
+
+def markdown(report: dict[str, Any]) -> list[str]:
+    """The report as tables for docs/performance.md, in lines."""
+    lines = ["| part | seconds | found |", "|---|---|---|"]
+    rows = []
+    for name, part in report.items():
+        found = {k: v for k, v in part.items() if k not in ("seconds", "rows", "table")}
+        said = "; ".join(f"{key}: {value}" for key, value in found.items())
+        lines.append(f"| {name} | {part['seconds']:.0f} | {said.replace('|', '/')} |")
+        rows += [(name, row) for row in part.get("rows", [])]
+    if rows:
+        lines += ["", "| model, type | what | baseline | EA | ratio |", "|---|---|---|---|---|"]
+    for name, row in rows:
+        sides = " | ".join(f"{row[side]:,.2f} {row['unit']}" for side in ("baseline", "other"))
+        lines.append(f"| {name} | {row['what']} | {sides} | {row['ratio']:.2f} |")
+    for part in report.values():
+        if "table" in part:
+            lines += ["", "```", *part["table"].strip().splitlines(), "```"]
+    return lines
+
+
+def main(argv: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--out", type=Path, required=True, metavar="DIR", help="for the report")
+    parser.add_argument(
+        "--seconds", type=float, default=580, help="for all parts (default: %(default)s)"
+    )
+    args = parser.parse_args(argv)
+    if not args.seconds > 0:
+        parser.error(f"--seconds {args.seconds} must be more than 0")
+    try:
+        check = Check(args.out.resolve(), args.seconds)
+    except OSError as error:
+        parser.error(f"--out {args.out}: {error.strerror}")
+    import torch
+
+    on_gpu = torch.cuda.is_available()
+    if not on_gpu:
+        print("torch sees no GPU here: only the kernels' tests run, in Triton's interpreter")
+    report: dict[str, Any] = {}
+    for name, part in parts(on_gpu).items():
+        started = time.monotonic()
+        try:
+            found = part(check)
+        except Failed as error:
+            found = {"failed": str(error)}
+        except KeyboardInterrupt:
+            print(
+                f"stopped in: {name}; {args.out / 'report.md'} has what was found", file=sys.stderr
+            )
+            return 130
+        except Exception as error:  # whatever it is, the other parts go on
+            found = {"failed": f"{type(error).__name__}: {error}".splitlines()[0]}
+        report[name] = {"seconds": time.monotonic() - started, **found}
+        print(f"{name}: {found.get('failed', 'done')}", flush=True)
+        write_json(check.out / "report.json", report)
+        write_lines(check.out / "report.md", markdown(report))
+    return int(any("failed" in part for part in report.values()))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

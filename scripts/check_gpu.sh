@@ -1,0 +1,46 @@
+#!/usr/bin/env bash
+# What this project does on this machine's GPU: tests, losses, times, memory, trainings.
+#
+#   bash scripts/check_gpu.sh --out DIR [options of check_gpu.py]
+#
+# Takes less than ten minutes. Needs a Python (python3, or EA_PYTHON=/path/to/python) that has a
+# build of torch for the GPU; what else is needed goes into a virtual environment in DIR/venv, which
+# sees that torch. DIR/report.json and DIR/report.md hold what was found, also after a stop.
+set -euo pipefail
+repository=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+base=${EA_PYTHON:-python3}
+out=
+for ((i = 1; i <= $#; i++)); do
+    case ${!i} in
+        --out) next=$((i + 1)); out=${!next:-} ;;
+        --out=*) out=${!i#--out=} ;;
+        -h | --help) exec "$base" "$repository/scripts/check_gpu.py" --help ;;
+    esac
+done
+if [[ -z $out ]]; then
+    echo "error: --out: name the folder for what is found" >&2
+    exit 2
+fi
+if ! "$base" -c "import torch" 2>/dev/null; then
+    echo "error: $base has no torch; install its build for your GPU first, or name another Python" \
+        "with EA_PYTHON=/path/to/python" >&2
+    exit 2
+fi
+mkdir -p "$out"
+out=$(cd "$out" && pwd)
+python=$base
+if ! "$base" -c "import fairseq, sacrebleu, pytest, sacremoses, subword_nmt" 2>/dev/null; then
+    python=$out/venv/bin/python
+    if [[ ! -e $out/venv/installed ]]; then
+        "$base" -m venv --clear --system-site-packages "$out/venv"
+        # torch and its Triton are there: without their pins, pip leaves them alone.
+        for file in requirements.txt requirements-test.txt constraints.txt; do
+            sed -E '/^(torch|torchaudio|triton)==/d' "$repository/$file" >"$out/venv/$file"
+        done
+        "$python" -m pip install --quiet -r "$out/venv/requirements.txt" \
+            -r "$out/venv/requirements-test.txt"
+        touch "$out/venv/installed"
+    fi
+fi
+PYTHONPATH=$repository${PYTHONPATH:+:$PYTHONPATH} \
+    exec "$python" "$repository/scripts/check_gpu.py" "$@"

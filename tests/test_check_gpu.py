@@ -1,0 +1,144 @@
+"""The GPU's check: each part on its own, the report whole after each."""
+
+import benchmark
+import check_gpu
+import compare_losses
+import pytest
+import torch
+from check_gpu import Failed
+
+from ea_fairseq.files import read_json
+
+
+def reported(out):
+    return read_json(out / "report.json"), (out / "report.md").read_text(encoding="utf-8")
+
+
+def check(monkeypatch, tmp_path, parts, *options):
+    monkeypatch.setattr(check_gpu, "parts", lambda on_gpu: parts)
+    return check_gpu.main(["--out", str(tmp_path / "out"), *options])
+
+
+def failing(check):
+    raise Failed("a finding")
+
+
+def crashing(check):
+    raise RuntimeError("a crash\nof many lines")
+
+
+def fine(check):
+    return {"number": 3}
+
+
+def test_parts_that_fail_do_not_stop_the_others(monkeypatch, tmp_path):
+    parts = {"one": failing, "two": crashing, "three": fine}
+    assert check(monkeypatch, tmp_path, parts) == 1
+    report, table = reported(tmp_path / "out")
+    assert report["one"]["failed"] == "a finding"
+    assert report["two"]["failed"] == "RuntimeError: a crash"
+    assert report["three"]["number"] == 3 and "failed" not in report["three"]
+    assert "| three | 0 | number: 3 |" in table
+    assert check(monkeypatch, tmp_path, {"three": fine}) == 0
+
+
+def test_what_was_found_before_a_stop_is_kept(monkeypatch, tmp_path, capsys):
+    def stopped(check):
+        raise KeyboardInterrupt
+
+    assert check(monkeypatch, tmp_path, {"one": fine, "two": stopped, "three": fine}) == 130
+    report, _ = reported(tmp_path / "out")
+    assert list(report) == ["one"]
+    assert "stopped in: two" in capsys.readouterr().err
+
+
+def test_a_command_has_what_is_left_of_the_time(tmp_path):
+    short = check_gpu.Check(tmp_path, 2)
+    with pytest.raises(Failed, match="took longer than what was left"):
+        short.run("slow", "-c", "print('begun', flush=True); import time; time.sleep(60)")
+    assert (tmp_path / "logs/slow.txt").read_text() == "begun\n"
+    with pytest.raises(Failed, match="no time was left"):
+        short.run("late", "-c", "pass")
+
+
+def test_a_failing_command_gives_its_last_line(tmp_path):
+    commands = check_gpu.Check(tmp_path, 60)
+    with pytest.raises(Failed, match="exit status 1: ValueError: so"):
+        commands.run("bad", "-c", "print(1); raise ValueError('so')")
+    assert commands.run("good", "-c", "import os; print(os.environ['A'])", A="b") == "b\n"
+
+
+def test_trainings_of_other_losses_are_a_failure(monkeypatch, tmp_path):
+    losses = {"float32": 5.0, "fp16": 5.1, "bf16": 4.9, "amp": 5.0}
+
+    def run(self, name, *command, **environment):
+        if name.startswith("train_"):
+            loss = losses[name.removeprefix("train_")]
+            line = '{"epoch": 1, "loss": "9.9"}\n' + f'{{"epoch": 2, "loss": "{loss}"}}\n'
+            (tmp_path / "logs" / f"{name}.txt").write_text(line)
+
+    monkeypatch.setattr(check_gpu.Check, "run", run)
+    commands = check_gpu.Check(tmp_path, 60)
+    assert check_gpu.trainings(commands)["loss, bf16"] == 4.9
+    losses["bf16"] = 6.0
+    with pytest.raises(Failed, match="--bf16: loss 6.0, float32 5.0"):
+        check_gpu.trainings(commands)
+
+
+def test_measured_times_become_a_table(monkeypatch, tmp_path):
+    row = {"what": "a step", "unit": "ms", "baseline": 10.0, "other": 11.0, "ratio": 1.1}
+    parts = {
+        "lite, bfloat16": lambda check: {"rows": [row]},
+        "profile": lambda check: {"table": "k"},
+    }
+    assert check(monkeypatch, tmp_path, parts) == 0
+    _, table = reported(tmp_path / "out")
+    assert "| lite, bfloat16 | a step | 10.00 ms | 11.00 ms | 1.10 |" in table
+    assert "```\nk\n```" in table
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
+def test_commands_are_those_of_the_scripts(monkeypatch, tmp_path, capsys):
+    """With a GPU they would run: all that they lack here is one."""
+    mains = {
+        "scripts/benchmark.py": benchmark.main,
+        "scripts/compare_losses.py": compare_losses.main,
+    }
+    met = []
+
+    def run(self, name, script, *arguments, **environment):
+        if "cuda" in arguments:
+            with pytest.raises(SystemExit):
+                mains[script](list(arguments))
+            assert "--device cuda: torch sees no GPU" in capsys.readouterr().err
+            met.append(name)
+            raise Failed("no GPU")
+
+    monkeypatch.setattr(check_gpu.Check, "run", run)
+    commands = check_gpu.Check(tmp_path, 60)
+    for part in check_gpu.parts(on_gpu=True).values():
+        if part not in (check_gpu.trainings, check_gpu.several, check_gpu.tests):
+            try:
+                part(commands)
+            except Failed:
+                pass
+    assert len(met) == 8  # losses, a profile, and two sizes in three types
+
+
+def test_without_a_gpu_the_interpreter_remains():
+    assert list(check_gpu.parts(on_gpu=False)) == ["machine", "tests, interpreted"]
+    assert check_gpu.machine(None)["torch"] == torch.__version__
+
+
+@pytest.mark.parametrize(
+    "options, message",
+    [
+        ([], "the following arguments are required: --out"),
+        (["--out", "x", "--seconds", "0"], "--seconds 0.0 must be more than 0"),
+        (["--out", "/dev/null/x"], "--out /dev/null/x: Not a directory"),
+    ],
+)
+def test_wrong_options_are_named(options, message, capsys):
+    with pytest.raises(SystemExit):
+        check_gpu.main(options)
+    assert message in capsys.readouterr().err
