@@ -110,3 +110,19 @@ def test_half_precision_on_the_cpu_names_the_option_that_is_missing(tmp_path):
         assert done.status == 1
         last = done.errors().strip().splitlines()[-1]
         assert last == f"error: {option} on the CPU needs --fp16-no-flatten-grads as well"
+
+
+@pytest.mark.parametrize(
+    "command, options, shown",
+    [
+        ("train", ["--arch", "ea_transformer_lite"], ["--ea-alpha", "--dropout", "--max-epoch"]),
+        ("train", ["-a", "transformer", "--optimizer=adam"], ["--dropout", "--adam-betas"]),
+        ("generate", [], ["--beam", "--source-lang"]),
+        ("validate", [], ["--max-tokens", "--source-lang"]),
+    ],
+)
+def test_help_shows_the_options_of_what_was_chosen(command, options, shown):
+    done = run(command, "--user-dir", ROOT / "ea_fairseq", *options, "--help")
+    assert done.status == 0 and not done.errors().count("Traceback")
+    for option in shown:
+        assert f"  {option} " in done.output(), option

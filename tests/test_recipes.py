@@ -1,6 +1,9 @@
 """The recipes in examples/: every command fits fairseq's parsers, variants differ as named."""
 
+import re
+
 import pytest
+import yaml
 from tiny_translation import REPOSITORY, write_yaml
 
 from ea_fairseq.corpus.config import load as load_corpus
@@ -333,3 +336,15 @@ def test_every_option_that_a_message_proposes_is_one():
     for word, options in OTHER_NAMES.items():
         assert {f"--{option}" for option in options} <= known, word
         assert f"--{word}" not in known, "an option of fairseq's needs no other name"
+
+
+def test_options_that_the_page_names_are_taken():
+    page = (EXAMPLES / "README.md").read_text()
+    rows = re.findall(r"^\| `((?:train|average): (?:\{.*\}|null))` \|", page, re.M)
+    assert len(rows) == 4
+    for row in rows:
+        recipe = load_recipe(EXAMPLES / "multi30k.de-en" / "ea_transformer_lite.yml")
+        for section, options in yaml.safe_load(row).items():
+            recipe.sections[section] = options and recipe.options(section) | options
+            recipe.origin |= {(section, name): "README.md" for name in options or ()}
+        check_options(recipe, USER_DIR)

@@ -84,7 +84,7 @@ def _check_section(recipe: Recipe, section: str, user_dir: Path) -> None:
             hint = f"nearest: {', '.join(meant)}; " if meant else ""
             raise ValueError(
                 f"{where} is not an option of fairseq-{section} with this recipe's choices "
-                f"({hint}see fairseq-{section} --help)"
+                f"({hint}see {_help(recipe, section, user_dir)})"
             )
         if action.nargs == 0 and not isinstance(value, bool):
             raise ValueError(f"{where} is a switch: choose from true, false; not {value!r}")
@@ -92,6 +92,12 @@ def _check_section(recipe: Recipe, section: str, user_dir: Path) -> None:
             raise ValueError(f"{where} takes a value, not true")
         allowed.check(action, value, where)
     _parse(_parser(section), _fixed(section, user_dir) + as_arguments(options), recipe, section)
+
+
+def _help(recipe: Recipe, section: str, user_dir: Path) -> str:
+    """The command that lists the options that there are."""
+    arch = f" --arch {recipe.options('train')['arch']}" if section == "train" else ""
+    return f"fairseq-{section} --user-dir {user_dir}{arch} --help"
 
 
 def known_options(recipe: Recipe, section: str, user_dir: Path) -> dict[str, argparse.Action]:
