@@ -11,8 +11,9 @@ The output folder then holds
     codes   BPE merges, or the sentencepiece model
     bpe/    tok/ split into subwords
     bin/    dictionaries and binary data: train, valid, test, test1, ... in the test sets' order
-    prepared.json   written last: settings, checksums of the inputs, number of pairs, dictionary
-                    sizes, and `test_sets`, which maps fairseq's test, test1, ... to the names
+    prepared.json   written last: settings, checksums of the inputs, number of pairs, those that
+                    were dropped and why, dictionary sizes, and `test_sets`, which maps fairseq's
+                    test, test1, ... to the names
 
 raw/, tok/ and bpe/ hold one file for each of train, valid and the test sets, and each language:
 raw/train.de. The lines of all three are the same pairs, except for bpe/train where pairs are
