@@ -34,6 +34,8 @@ MODELS = {
     "kernel_5": LITE | {"ea-kernel-size": 5},
     "realformer_lite": {"arch": "realformer_lite"},
     "residual": LITE | {"ea-variant": "residual"},
+    # Half of the learning rate: appendix B.2.1 of its paper.
+    "pa_transformer_lite": {"arch": "pa_transformer_lite", "lr": "5e-4"},
 }
 
 
