@@ -21,7 +21,12 @@ if [[ -z $out ]]; then
     echo "error: --out: name the folder for what is found" >&2
     exit 2
 fi
-if ! "$base" -c "import torch" 2>/dev/null; then
+# Whether a Python finds the modules named after it.
+has_modules() {
+    "$1" -c 'import importlib.util as u, sys; sys.exit(not all(map(u.find_spec, sys.argv[1:])))' \
+        "${@:2}" 2>/dev/null
+}
+if ! has_modules "$base" torch; then
     echo "error: $base has no torch; install its build for your GPU first, or name another Python" \
         "with EA_PYTHON=/path/to/python" >&2
     exit 2
@@ -29,7 +34,7 @@ fi
 mkdir -p "$out"
 out=$(cd "$out" && pwd)
 python=$base
-if ! "$base" -c "import fairseq, sacrebleu, pytest, sacremoses, subword_nmt" 2>/dev/null; then
+if ! has_modules "$base" fairseq sacrebleu pytest sacremoses subword_nmt babel; then
     python=$out/venv/bin/python
     if [[ ! -e $out/venv/installed ]]; then
         "$base" -m venv --clear --system-site-packages "$out/venv"

@@ -1,5 +1,9 @@
 """The GPU's check: each part on its own, the report whole after each."""
 
+import os
+import subprocess
+import sys
+
 import benchmark
 import check_gpu
 import compare_losses
@@ -123,6 +127,35 @@ def test_commands_are_those_of_the_scripts(monkeypatch, tmp_path, capsys):
             except Failed:
                 pass
     assert len(met) == 8  # losses, a profile, and two sizes in three types
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
+def test_the_command_runs_in_any_python_that_has_what_it_needs(tmp_path):
+    done = subprocess.run(
+        ["bash", "scripts/check_gpu.sh", "--out", str(tmp_path), "--seconds", "0.1"],
+        cwd=check_gpu.ROOT,
+        env={**os.environ, "EA_PYTHON": sys.executable},
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 1, done.stderr  # the time was short
+    assert done.stdout.startswith("torch sees no GPU here: only the kernels' tests run")
+    assert reported(tmp_path)[0]["tests, interpreted"]["failed"] == "no time was left"
+
+
+def test_the_command_wants_a_folder_and_a_torch(tmp_path):
+    (tmp_path / "python").write_text("#!/bin/sh\nexit 1\n")
+    (tmp_path / "python").chmod(0o755)
+    for arguments, said in (([], "--out: name the folder"), (["--out", "x"], "has no torch")):
+        done = subprocess.run(
+            ["bash", "scripts/check_gpu.sh", *arguments],
+            cwd=check_gpu.ROOT,
+            env={**os.environ, "EA_PYTHON": str(tmp_path / "python")},
+            capture_output=True,
+            text=True,
+        )
+        assert done.returncode == 2 and said in done.stderr
+    assert not (check_gpu.ROOT / "x").exists()
 
 
 def test_without_a_gpu_the_interpreter_remains():

@@ -73,6 +73,7 @@ def test_every_shown_command_is_known_here():
         "python scripts/plot_training.py",
         "--user-dir",
         "torchrun",  # in test_same_result.py
+        "bash scripts/check_gpu.sh",  # in test_check_gpu.py
     )
     assert [c for c in COMMANDS if not c.strip().startswith(run_below)] == []
 
