@@ -13,6 +13,7 @@ setup(
     license="MIT",
     packages=find_packages(include=["ea_fairseq", "ea_fairseq.*"]),
     package_data={"ea_fairseq.kernels": ["*.cpp", "*.h"], "ea_fairseq.page": ["page.*"]},
+    entry_points={"console_scripts": ["ea-translate = ea_fairseq.translation.command:main"]},
     python_requires=">=3.11,<3.13",
     install_requires=[
         "torch>=2.6",

@@ -2,20 +2,41 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib.abc
 import importlib.machinery
 import importlib.util
+import logging
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from types import ModuleType
 
 
 def register_with_fairseq() -> None:
     """Register now where fairseq is imported, and at its import where it is not."""
     if "fairseq" in sys.modules:
-        _register()
+        with _quietly():
+            _register()
     elif not any(isinstance(finder, _FairseqFinder) for finder in sys.meta_path):
         sys.meta_path.insert(0, _FairseqFinder())
+
+
+@contextlib.contextmanager
+def _quietly() -> Iterator[None]:
+    """Keeps what fairseq's modules say at their import to themselves.
+
+    Some advertise other packages, and by the way give the root logger a handler and a level.
+    Warnings and errors are still heard.
+    """
+    root = logging.getLogger()
+    handlers, level, disabled = root.handlers[:], root.level, root.manager.disable
+    logging.disable(max(disabled, logging.INFO))
+    try:
+        yield
+    finally:
+        logging.disable(disabled)
+        root.handlers[:] = handlers
+        root.setLevel(level)
 
 
 def _register() -> None:
@@ -68,8 +89,9 @@ class _FairseqLoader(importlib.abc.Loader):
         spec = module.__spec__
         assert spec is not None
         spec.loader = module.__loader__ = self.loader  # for whoever asks for fairseq's files
-        try:
-            self.loader.exec_module(module)
-        except Exception as error:
-            raise _broken(error) from None
-        _register()
+        with _quietly():
+            try:
+                self.loader.exec_module(module)
+            except Exception as error:
+                raise _broken(error) from None
+            _register()

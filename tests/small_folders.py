@@ -1,7 +1,7 @@
 """Small model folders for the tests, with weights drawn at random."""
 
 import torch
-from small_models import TINY, build, dictionary
+from small_models import EOS, TINY, build, dictionary
 
 from ea_fairseq.text.processing import TextSettings
 from ea_fairseq.text.tokens import Tokenization
@@ -20,13 +20,18 @@ PRE_NORM = {"encoder_normalize_before": True, "decoder_normalize_before": True}
 def strong(arch, seed=1, **options):
     """A float32 model whose every source gets another answer (with seed 1), of several lengths."""
     torch.manual_seed(seed)
-    model = build(arch, **{**PRE_NORM, **options}).eval()
+    options = {**PRE_NORM, **options}
+    model = build(arch, **options).eval()
     with torch.no_grad():
         for name, parameter in model.named_parameters():
             if "embed_tokens" in name:
                 parameter.normal_(std=0.25)
             elif "layer_norm" not in name:
                 parameter.normal_(std=0.5 if "output_projection" in name else 0.3)
+        # Sentences end before long.
+        if options["decoder_normalize_before"]:
+            model.decoder.layer_norm.bias.fill_(0.5)
+        model.decoder.output_projection.weight[EOS] += 0.5
     return model
 
 

@@ -10,16 +10,21 @@ from .places import REPOSITORY
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """``--work-dir`` and ``--set``."""
-    parser.add_argument(
-        "--work-dir",
-        type=Path,
-        default=REPOSITORY / "work",
-        help="folder for data/ and runs/ (default: work/ in the repository)",
-    )
+    work_dir_argument(parser)
     parser.add_argument(
         "--set",
         action="append",
         default=[],
         metavar="OPTION=VALUE",
         help="override an option of the section train, or SECTION.OPTION=VALUE; may be repeated",
+    )
+
+
+def work_dir_argument(parser: argparse.ArgumentParser) -> None:
+    """``--work-dir``."""
+    parser.add_argument(
+        "--work-dir",
+        type=Path,
+        default=REPOSITORY / "work",
+        help="folder for data/ and runs/ (default: work/ in the repository)",
     )

@@ -20,7 +20,7 @@ from ..text.processing import TextSettings
 from ..text.sentences import split_sentences
 from .building import unshared_weights
 from .fairseq_checkpoint import TrainedModel
-from .model_folder import Longest, ModelConfig, Search, write_model_folder
+from .model_folder import CONFIG, Longest, ModelConfig, Search, write_model_folder
 
 # Lines of the training data in which its lengths are counted.
 _LINES = 200_000
@@ -63,10 +63,7 @@ def export_run(run: Path, folder: Path) -> list[str]:
     Raises:
         UserError: naming what is missing.
     """
-    averaged, best = run / "averaged.pt", run / "checkpoints" / "checkpoint_best.pt"
-    checkpoint = averaged if averaged.exists() else best
-    if not checkpoint.exists():
-        raise UserError(f"{run}: no run of a recipe that has a model: {averaged.name} is not there")
+    checkpoint = _checkpoint_of_run(run)
     corpus, codes, dictionaries, data = _text_of_run(run)
     text = TextSettings(
         corpus["source_lang"],
@@ -94,6 +91,28 @@ def export_run(run: Path, folder: Path) -> list[str]:
     weights = unshared_weights(trained.model)
     write_model_folder(folder, config, weights, trained.dictionaries, codes)
     return unknown
+
+
+def exported_run(run: Path) -> Path:
+    """The model folder of a run, <run>/model, made anew where it is older than the run's model.
+
+    Raises:
+        UserError: as `export_run`.
+    """
+    folder, checkpoint = run / "model", _checkpoint_of_run(run)
+    config, sources = folder / CONFIG, [checkpoint, run / "results.json"]
+    newest = max(path.stat().st_mtime for path in sources if path.exists())
+    if not config.exists() or config.stat().st_mtime < newest:
+        export_run(run, folder)
+    return folder
+
+
+def _checkpoint_of_run(run: Path) -> Path:
+    """What a run averaged, or else its best checkpoint."""
+    averaged, best = run / "averaged.pt", run / "checkpoints" / "checkpoint_best.pt"
+    if averaged.exists() or best.exists():
+        return averaged if averaged.exists() else best
+    raise UserError(f"{run}: {averaged.name}: no such file; train first: run_recipe.py")
 
 
 def _text_of_run(run: Path) -> tuple[dict[str, Any], Path, Path, Path]:

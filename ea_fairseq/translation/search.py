@@ -95,65 +95,88 @@ class _Batch:
 
     def run(self) -> list[list[Hypothesis]]:
         """Searches until every sentence has its hypotheses."""
-        decoders = [_Decoder(model, self.sources, self.beam) for model in self.owner.models]
+        self.decoders = [_Decoder(model, self.sources, self.beam) for model in self.owner.models]
         rows = len(self.sentences) * self.beam
         self.tokens = torch.full((rows, 1), self.owner.eos, device=self.device)
         self.scores = torch.zeros(rows, 1, device=self.device)  # summed up to each token
         self.attention: list[Tensor] = []
         step = 0
         while True:
-            scores, attention = self._decode(decoders)
-            if attention is not None:
-                self.attention.append(attention)
-            order = self._choose(scores, step)
+            logits, totals = self._decode()
+            order = self._choose(logits, totals, step)
             if order is None:
                 break
-            for decoder in decoders:
+            same = len(order) == rows and torch.equal(order, torch.arange(rows, device=self.device))
+            rows = len(order)
+            for decoder in [] if same else self.decoders:
                 decoder.reorder(order)
             step += 1
         return [sorted(found, key=lambda hypothesis: -hypothesis.score) for found in self.finished]
 
-    def _decode(self, decoders: list[_Decoder]) -> tuple[Tensor, Tensor | None]:
-        """Log-probabilities of the next token (rows, vocabulary), in float32, and attention."""
-        results = [decoder.step(self.tokens) for decoder in decoders]
+    def _decode(self) -> tuple[Tensor, Tensor | None]:
+        """Scores of the next token (rows, vocabulary), in float32, and what to subtract from each
+        row of them to have log-probabilities, (rows, 1), or None where they are that."""
+        results = [decoder.step(self.tokens) for decoder in self.decoders]
+        if self.need_attention and all(attention is not None for _, attention in results):
+            maps = torch.stack([attention for _, attention in results])
+            self.attention.append(maps.mean(dim=0))
         scores = results[0][0]
-        if len(results) > 1:
-            stacked = torch.stack([scores for scores, _ in results])
-            scores = stacked.logsumexp(dim=0) - math.log(len(results))
-        maps = [attention for _, attention in results if attention is not None]
-        if not self.need_attention or not maps:
-            return scores, None
-        return scores, torch.stack(maps).mean(dim=0)
+        if len(results) == 1:
+            if self.decoders[0].normalized:
+                return scores, None
+            return scores, scores.logsumexp(dim=1, keepdim=True)
+        stacked = torch.stack(
+            [
+                scores if decoder.normalized else scores.log_softmax(dim=1)
+                for decoder, (scores, _) in zip(self.decoders, results, strict=True)
+            ]
+        )
+        return stacked.logsumexp(dim=0) - math.log(len(results)), None
 
-    def _choose(self, scores: Tensor, step: int) -> Tensor | None:
+    def _choose(self, logits: Tensor, totals: Tensor | None, step: int) -> Tensor | None:
         """Ends hypotheses and goes on with the best of the others.
+
+        Args:
+            logits: (rows, vocabulary), which are overwritten
+            totals: as `_decode` returns them
+            step: tokens so far
 
         Returns:
             the old row of each new one, or None where all is done
         """
         owner, beam, search = self.owner, self.beam, self.search
         count = len(self.sentences)
-        scores = scores.masked_fill(scores.isnan(), -math.inf)
-        scores[:, owner.pad] = -math.inf
-        scores[:, owner.unk] -= search.unkpen
+        if totals is not None and totals.isnan().any():  # what is no number is impossible
+            logits, totals = (logits - totals).nan_to_num(nan=-math.inf), None
+        logits[:, owner.pad] = -math.inf
+        if search.unkpen:
+            logits[:, owner.unk] -= search.unkpen
         if step < search.min_len:
-            scores[:, owner.eos] = -math.inf
+            logits[:, owner.eos] = -math.inf
         last = [i for i, sentence in enumerate(self.sentences) if step >= self.limits[sentence]]
         for i in last:
-            rows = scores[i * beam : (i + 1) * beam]
+            rows = logits[i * beam : (i + 1) * beam]
             ending = rows[:, owner.eos].clone()
             rows.fill_(-math.inf)
             rows[:, owner.eos] = ending
-        scores = scores.view(count, beam, -1)
+        # The best of a sentence are among the best of its rows: all others are never looked at
+        # again, nor are their log-probabilities computed. Twice as many as go on, as half of them
+        # may end here.
+        most = min(2 * beam, logits.size(1))
+        best, token = logits.topk(most)
+        if totals is not None:
+            best = best - totals
+        best, token = best.view(count, beam, most), token.view(count, beam, most)
         if step == 0:  # all hypotheses are equal
-            scores = scores[:, :1]
+            best, token = best[:, :1], token[:, :1]
+            wanted = min(2 * beam, logits.size(1) - 1)
         else:
-            scores = scores + self.scores[:, -1].view(count, beam, 1)
-        scores = scores.reshape(count, -1)
-        # Twice as many as go on: half of them may end here.
-        best, index = scores.topk(min(2 * beam, scores.size(1) - 1))
-        token = index % owner.vocabulary
-        row = index // owner.vocabulary + torch.arange(count, device=self.device)[:, None] * beam
+            best = best + self.scores[:, -1].view(count, beam, 1)
+            wanted = min(2 * beam, logits.size(1) * beam - 1)
+        best, index = best.flatten(1).topk(wanted)
+        token = token.flatten(1).gather(1, index)
+        first = torch.arange(count, device=self.device)[:, None] * beam
+        row = index.div(most, rounding_mode="floor") + first
         ends = token == owner.eos
         self._end(ends[:, :beam] & (best[:, :beam] > -math.inf), best, row, step, set(last))
 
@@ -222,17 +245,28 @@ class _Decoder:
         self.encoded = model.encoder.reorder_encoder_out(encoded, order)
         incremental = isinstance(model.decoder, FairseqIncrementalDecoder)
         self.state = {} if incremental else None
+        # An adaptive softmax has no scores but log-probabilities.
+        self.normalized = getattr(model.decoder, "adaptive_softmax", None) is not None
+        self.with_state = [
+            module
+            for module in model.decoder.modules()
+            if module is not model.decoder and hasattr(module, "reorder_incremental_state")
+        ]
 
     def step(self, tokens: Tensor) -> tuple[Tensor, Tensor | None]:
-        """Log-probabilities of the token after these, (rows, vocabulary), and attention (rows,
-        src_len) or None."""
+        """Scores of the token after these, (rows, vocabulary), and attention (rows, src_len) or
+        None. The scores are logits, or where `normalized` log-probabilities."""
         if self.state is None:
             output = self.model.decoder(tokens, encoder_out=self.encoded)
         else:
             output = self.model.decoder(
                 tokens, encoder_out=self.encoded, incremental_state=self.state
             )
-        scores = self.model.get_normalized_probs(output, log_probs=True)[:, -1]
+        if self.normalized:
+            scores = self.model.get_normalized_probs(output, log_probs=True)
+        else:
+            scores = output[0]
+        scores = scores[:, -1]
         attention = output[1].get("attn") if isinstance(output[1], dict) else output[1]
         if isinstance(attention, list):
             attention = attention[0]
@@ -241,5 +275,7 @@ class _Decoder:
     def reorder(self, order: Tensor) -> None:
         """Goes on with other rows."""
         if self.state is not None:
-            self.model.decoder.reorder_incremental_state_scripting(self.state, order)
+            for module in self.with_state:
+                kept = module.reorder_incremental_state(self.state, order)
+                self.state = self.state if kept is None else kept
         self.encoded = self.model.encoder.reorder_encoder_out(self.encoded, order)

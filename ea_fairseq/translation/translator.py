@@ -368,7 +368,7 @@ class Translator:
         if not isinstance(text, str):
             raise UserError(f"{text!r} is no text")
         pieces = _Pieces([], [])
-        for number, paragraph in enumerate(re.split("\r\n|\r|\n", text)):
+        for number, paragraph in enumerate(re.split("\r?\n", text)):
             try:
                 found = self._split(paragraph, long)
             except _TooLong as error:

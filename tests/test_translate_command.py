@@ -1,0 +1,156 @@
+"""``ea-translate``: one answer a line, in its place, and a word for each that is missing."""
+
+import json
+import os
+import pty
+import subprocess
+import sys
+
+import pytest
+from small_folders import write_folder
+
+from ea_fairseq import Translator
+from ea_fairseq.translation.model_folder import Longest, Search
+
+LINES = ["w1 w2 w3", "", "w4", "w5 w6 w7 w8 w9 w1"]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    path = tmp_path_factory.mktemp("command") / "model"
+    return write_folder(path, longest=Longest(12, None), search=Search(max_len_b=90))
+
+
+def program(*arguments):
+    return [sys.executable, "-m", "ea_fairseq.translation.command", *map(str, arguments)]
+
+
+def translate(folder, text, *options):
+    """In this process, with files in the place of standard input and output."""
+    from ea_fairseq.translation import command
+
+    source, target = folder.parent / "source.txt", folder.parent / "target.txt"
+    source.write_bytes(text)
+    arguments = [folder, "--input", source, "--output", target, *options]
+    code = command.main([str(argument) for argument in arguments])
+    return code, target.read_text(encoding="utf-8").split("\n")
+
+
+def test_lines_are_answered_in_their_places(folder):
+    expected = Translator(folder).translate(LINES)
+    for buffer in ("1", "3"):
+        code, answers = translate(folder, "\n".join(LINES).encode(), "--buffer-size", buffer)
+        assert code == 0 and answers == [*expected, ""] and expected[1] == ""
+
+
+def test_scores_alternatives_and_alignments(folder):
+    found = Translator(folder).translate(LINES, beam=3, n_best=2, details=True)
+    options = ("--beam", "3", "--n-best", "2", "--scores", "--alignments")
+    _, answers = translate(folder, "\n".join(LINES).encode(), *options)
+    expected = [translation for pair in found for translation in pair]
+    for line, translation in zip(answers, expected, strict=False):
+        score, text, pairs = line.split("\t")
+        assert float(score) == pytest.approx(translation.score, abs=1e-4)
+        assert text == translation.text
+        if not translation.parts:
+            assert pairs == ""
+            continue
+        looked_at = translation.attention[:-1, :-1].argmax(dim=1).tolist()
+        assert pairs == " ".join(f"{i}-{j}" for j, i in enumerate(looked_at))
+    assert len(answers) == 2 * len(LINES) + 1
+
+
+def test_json_has_all_of_it(folder):
+    found = Translator(folder).translate(LINES, details=True)
+    _, answers = translate(folder, "\n".join(LINES).encode(), "--json", "--alignments")
+    for line, translation in zip(answers, found, strict=False):
+        content = json.loads(line)
+        for name in ("source", "source_tokens", "text", "tokens", "problem"):
+            assert content[name] == getattr(translation, name)
+        assert content["score"] == pytest.approx(translation.score, abs=1e-5)
+        assert len(content["alignments"]) == max(len(translation.tokens) - 1, 0)
+    _, answers = translate(folder, b"w4", "--json", "--n-best", "2")
+    assert [t["text"] for t in json.loads(answers[0])["translations"]] == Translator(
+        folder
+    ).translate("w4", n_best=2)
+
+
+def test_what_cannot_be_translated_is_named_at_the_end_and_the_rest_is_there(folder, capsys):
+    text = b"w1 w2 w3\n" + b"w1 " * 1100 + b"\n\xff w4\na\tb\rc\n"
+    code, answers = translate(folder, text)
+    errors = capsys.readouterr().err
+    assert code == 1 and len(answers) == 5 and answers[1] == answers[4] == ""
+    assert answers[0] and answers[2] and answers[3]
+    told = [line for line in errors.splitlines() if line.startswith("ea-translate: line 2: ")]
+    assert told == ["ea-translate: line 2: 1,100 subwords in one piece; the model takes 1,023"]
+    assert "line 3 of the input is not valid UTF-8" in errors
+
+
+def test_mistakes_end_in_one_line(folder, tmp_path, capsys):
+    from ea_fairseq.translation import command
+
+    for arguments, words in (
+        ([tmp_path / "none"], "none: no such folder"),
+        ([folder, "--beam", "0"], "beam is 0"),
+        ([folder, "--n-best", "9"], "n_best is 9: choose from 1 to beam, 5"),
+        ([folder, "--buffer-size", "0"], "--buffer-size 0"),
+        ([folder, "--device", "tpu7"], "device 'tpu7'"),
+        ([folder, "--input", tmp_path / "none.txt"], "none.txt: no such file"),
+        ([folder, "--ensemble", tmp_path / "other"], "other: no such folder"),
+    ):
+        source = tmp_path / "source.txt"
+        source.write_text("w1\n")
+        given = ["--input", source, "--output", tmp_path / "out", *arguments]
+        assert command.main([str(argument) for argument in given]) == 1
+        output = capsys.readouterr()
+        assert words in output.err and len(output.err.splitlines()) == 1 and output.out == ""
+        assert not (tmp_path / "out").exists()
+
+
+def test_help_imports_nothing_slow():
+    code = """
+import sys
+from ea_fairseq.translation import command
+try:
+    command.main(["--help"])
+finally:
+    print({"torch", "fairseq", "sacremoses", "numpy"} & set(sys.modules))
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert "ea-translate MODEL < source.txt" in done.stdout
+    assert done.returncode == 0 and done.stdout.endswith("\nset()\n")
+
+
+def test_a_pipe_is_answered_line_by_line_and_its_end_is_no_error(folder):
+    """Nothing but translations is printed, and a reader that has enough ends it."""
+    with subprocess.Popen(
+        program(folder, "--buffer-size", "1"),
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    ) as child:
+        expected = Translator(folder).translate("w4").encode() + b"\n"
+        for _ in range(2):
+            child.stdin.write(b"w4\n")
+            child.stdin.flush()
+            assert child.stdout.readline() == expected
+        child.stdout.close()
+        child.stdin.write(b"w4\n" * 50)
+        child.stdin.flush()
+        assert child.wait(timeout=120) == 1
+        assert child.stderr.read() == b""
+
+
+def test_a_terminal_gets_a_ready_sign_a_prompt_and_answers(folder):
+    ours, theirs = pty.openpty()
+    with subprocess.Popen(
+        program(folder), stdin=theirs, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    ) as child:
+        os.close(theirs)
+        os.write(ours, b"w4\n")
+        assert child.stdout.readline().decode().strip() == Translator(folder).translate("w4")
+        os.write(ours, b"\x04")
+        assert child.wait(timeout=60) == 0
+        shown = child.stderr.read().decode()
+    os.close(ours)
+    assert "ready: type de, read en; Ctrl-D ends\n> > \n" in shown
