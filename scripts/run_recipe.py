@@ -189,11 +189,22 @@ def run_recipe(recipe: Recipe, corpus: corpus_config.Corpus, args: argparse.Name
         return
     for run in all_runs:
         draw_curves(run)
+        export_model(run)
     print_results(all_runs)
     if args.examples:
         print_examples(all_runs[0], args.examples)
     print_places(recipe, all_runs[0])
     print_next(recipe, all_runs[0], which_run(args))
+
+
+def export_model(run: Run) -> None:
+    """Make the run's model folder, unless that is done."""
+    from ea_fairseq.translation.exporting import exported_run  # takes fairseq
+
+    try:
+        exported_run(run.folder)
+    except (ValueError, OSError) as error:
+        print(f"no model folder: {error}", file=sys.stderr)
 
 
 def draw_curves(run: Run) -> None:

@@ -71,6 +71,8 @@ def test_every_shown_command_is_known_here():
         "python scripts/evaluate.py",
         "python scripts/compare.py",
         "python scripts/plot_training.py",
+        "python scripts/export_model.py",
+        "ea-translate",
         "--user-dir",
         "torchrun",  # in test_same_result.py
         "bash scripts/check_gpu.sh",  # in test_check_gpu.py
@@ -125,6 +127,7 @@ def test_own_corpus_section_from_binarizing_to_translating(tmp_path):
         *("fairseq-preprocess", "fairseq-train", "python scripts/average"),
         *("fairseq-generate", "fairseq-interactive"),
         *("python scripts/evaluate", "python scripts/compare", "python scripts/plot"),
+        *("python scripts/export", "ea-translate model"),
     ):
         for command in shown(start):
             outputs[start] = run(command, tmp_path, SMALL.get(start, ""))
@@ -133,6 +136,7 @@ def test_own_corpus_section_from_binarizing_to_translating(tmp_path):
     assert "sacreBLEU" in outputs["python scripts/evaluate"]
     assert "| test.en" in outputs["python scripts/compare"]
     assert (tmp_path / "curves.png").stat().st_size > 10_000
+    assert (tmp_path / "hypotheses.bpe.en").read_text().count("\n") == 5
 
 
 def test_user_dir_expression_names_the_package():

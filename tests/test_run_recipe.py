@@ -128,12 +128,14 @@ def test_a_run_ends_with_scores_model_curves_and_the_next_command(recipes):
     printed = (recipes / "printed.txt").read_text()
     folder = seed_folder(recipes, "ea_transformer_lite")
     last = printed[printed.rindex("| test set") :]
-    for path in ("averaged.pt", "text", "curves.png", "results.json", "logs"):
+    for path in ("model", "averaged.pt", "curves.png", "results.json", "logs"):
         assert f" {folder / path}\n" in last and (folder / path).exists()
     assert (folder / "curves.png").read_bytes().startswith(b"\x89PNG")
     following = last[last.index("next:") :]
     recipe, work = recipes / "ea_transformer_lite.yml", recipes.parent / "work"
     assert f"translate.py {recipe} --work-dir {work} < new.de > new.en" in following
+    assert f"ea-translate {folder / 'model'}\n" in following
+    assert f"Translator({str(folder / 'model')!r}).translate(" in following
     other = folder.parents[1] / "transformer_lite"
     assert f"compare.py {other} {folder.parent}" in following
 

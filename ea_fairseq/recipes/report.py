@@ -33,8 +33,8 @@ def print_results(runs: list[Run]) -> None:
 def print_places(recipe: Recipe, run: Run) -> None:
     """Where the model and all that belongs to it lie."""
     places = {
-        "model": run.model(recipe),
-        "its text": run.kept_text,
+        "model": run.model_folder,
+        "checkpoint": run.model(recipe),
         "translations": run.text(run.test_sets[0]).parent,
         "scores": run.results,
         "curves": run.curves,
@@ -57,6 +57,12 @@ def print_next(recipe: Recipe, run: Run, options: list[str]) -> None:
     source, target = run.languages
     translate = ["python", shown(SCRIPTS / "translate.py"), shown(recipe.path), *options]
     print(f"\nnext:  {shlex.join(translate)} < new.{source} > new.{target}")
+    if run.model_folder.exists():
+        model = shown(run.model_folder)
+        print(f"       ea-translate {shlex.quote(model)}")
+        print("       python")
+        print("       >>> from ea_fairseq import Translator")
+        print(f'       >>> Translator({model!r}).translate("...")')
     if other := _finished_beside(run):
         compare = ["python", shown(SCRIPTS / "compare.py"), shown(other), shown(run.folder.parent)]
         print(f"       {shlex.join(compare)}")

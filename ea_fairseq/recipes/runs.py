@@ -4,6 +4,7 @@
 <work-dir>/runs/<corpus>/<recipe>/seed<k>/
     text/                                        codes, dictionaries, text settings: kept_text.py
     checkpoints/  averaged.pt                    training, averaging
+    model/                                       the model folder, exported at the end
     generate/<test set>.txt                      fairseq-generate's output
     generate/<test set>.<language>               the translations, detokenized
     scores/<test set>.json                       evaluate.py's output
@@ -52,6 +53,11 @@ class Run:
         if recipe.sections["average"] is None:
             return self.checkpoints / "checkpoint_best.pt"
         return self.folder / "averaged.pt"
+
+    @property
+    def model_folder(self) -> Path:
+        """The model with all that using it needs, see translation/model_folder.py."""
+        return self.folder / "model"
 
     def generated(self, test_set: str) -> Path:
         """fairseq-generate's output for a test set."""

@@ -111,6 +111,11 @@ def detokenize(tokens: list[str], lang: str) -> list[str]:
     return [join(line.split()) for line in tokens]
 
 
+# A time of day, which Moses' rules tear apart: "1 : 35" would become "1: 35".
+_TIME = re.compile(r"\b(\d{1,2}) : (?=\d\d\b)")
+
+
 def detokenizer(lang: str) -> Callable[[list[str]], str]:
     """What makes a line of tokens, in a language."""
-    return MosesDetokenizer(lang=lang).detokenize
+    join = MosesDetokenizer(lang=lang).detokenize
+    return lambda tokens: join(_TIME.sub(r"\1:", " ".join(tokens)).split(" "))

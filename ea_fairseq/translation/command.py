@@ -23,8 +23,8 @@ _DESCRIPTION = """Translate lines of text with a model folder.
     ea-translate MODEL
 
 Every line has its translation in its place; an empty line an empty one. On a terminal each line is
-answered as it is typed. The exit code is 1 where a line could not be translated as it should, which
-is told at the end; the others are there."""
+answered as it is typed. The exit code is 1 where a line could not be translated, which is told at
+the end; the others are there."""
 
 #: Lines that are read, sorted by length and translated together where nobody waits for an answer.
 _BUFFER = 2000
@@ -116,7 +116,7 @@ def run(models: list[Path], args: argparse.Namespace, program: str) -> int:
     """
     logging.basicConfig(format=f"{program}: %(message)s", level=logging.WARNING)
     try:
-        problems = _translate(models, args)
+        problems, untranslated = _translate(models, args)
     except (ValueError, OSError) as error:
         reason = f"{error.strerror}: {error.filename}" if isinstance(error, OSError) else error
         if isinstance(error, BrokenPipeError):  # whoever reads our output has enough
@@ -131,11 +131,12 @@ def run(models: list[Path], args: argparse.Namespace, program: str) -> int:
     if len(problems) > _PROBLEMS_SHOWN:
         numbers = ", ".join(str(number) for number, _ in problems[_PROBLEMS_SHOWN:])
         print(f"{program}: likewise lines {numbers}", file=sys.stderr)
-    return 1 if problems else 0
+    return 1 if untranslated else 0
 
 
-def _translate(models: list[Path], args: argparse.Namespace) -> list[tuple[int, str]]:
-    """Translates; returns the lines with problems: numbers from 1, and what is the matter."""
+def _translate(models: list[Path], args: argparse.Namespace) -> tuple[list[tuple[int, str]], bool]:
+    """Translates; returns the lines with problems (numbers from 1, and what is the matter), and
+    whether any of them is without translation."""
     if args.buffer_size is not None and args.buffer_size < 1:
         raise ValueError(f"--buffer-size {args.buffer_size}: give 1 or more")
     talking = args.input is None and sys.stdin is not None and sys.stdin.isatty()
@@ -164,7 +165,7 @@ def _translate(models: list[Path], args: argparse.Namespace) -> list[tuple[int, 
         progress=sys.stderr.isatty() and not talking,
         **options,
     )
-    problems = []
+    problems, untranslated = [], False
     with _output(args.output) as output:
         for number, answer in enumerate(answers, start=1):
             found = answer if isinstance(answer, list) else [answer]
@@ -173,7 +174,8 @@ def _translate(models: list[Path], args: argparse.Namespace) -> list[tuple[int, 
             output.flush()
             if found[0].problem is not None:
                 problems.append((number, found[0].problem))
-    return problems
+                untranslated |= not found[0].parts
+    return problems, untranslated
 
 
 def _lines(path: Path | None, talking: bool) -> Iterator[str]:

@@ -247,11 +247,8 @@ class _Decoder:
         self.state = {} if incremental else None
         # An adaptive softmax has no scores but log-probabilities.
         self.normalized = getattr(model.decoder, "adaptive_softmax", None) is not None
-        self.with_state = [
-            module
-            for module in model.decoder.modules()
-            if module is not model.decoder and hasattr(module, "reorder_incremental_state")
-        ]
+        modules = model.decoder.modules()
+        self.with_state = [m for m in modules if hasattr(m, "reorder_incremental_state")]
 
     def step(self, tokens: Tensor) -> tuple[Tensor, Tensor | None]:
         """Scores of the token after these, (rows, vocabulary), and attention (rows, src_len) or
