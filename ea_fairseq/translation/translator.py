@@ -31,6 +31,7 @@ _DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 _WITHOUT_SPACES = ("zh", "ja", "th")  # languages that write none between sentences
 _CLAUSE = re.compile(r"(?<=[,;:،、，；])\s*")
 _EOS = "</s>"
+_MAX_TOKENS = 1500  # of a batch, padding included
 
 
 @dataclass(frozen=True)
@@ -157,7 +158,7 @@ class Translator:
         beam: int | None = None,
         n_best: int = 1,
         lenpen: float | None = None,
-        max_tokens: int = 4000,
+        max_tokens: int = _MAX_TOKENS,
         long: str = "split",
         details: bool = False,
         progress: bool = False,
@@ -196,7 +197,7 @@ class Translator:
         beam: int | None = None,
         n_best: int = 1,
         lenpen: float | None = None,
-        max_tokens: int = 4000,
+        max_tokens: int = _MAX_TOKENS,
         long: str = "split",
         details: bool = False,
         progress: bool = False,
@@ -242,7 +243,7 @@ class Translator:
         Returns:
             see :func:`~.attention_maps.attention_maps`
         """
-        source = self._numbers(part.source_tokens[:-1])
+        source = self.numbers(part.source_tokens[:-1])
         words = self.target_dictionary
         target = [*(words.index(token) for token in part.tokens[:-1]), words.eos()]
         return attention_maps(self.models[model], source, target)
@@ -291,30 +292,45 @@ class Translator:
     def _search(
         self, sources: list[list[str]], request: _Request, progress: bool
     ) -> list[list[Hypothesis]]:
-        """Hypotheses of token sequences, which are sorted into batches by length."""
-        # The longest first: fairseq's LSTM wants that within a batch, and memory is short at once.
-        order = sorted(range(len(sources)), key=lambda i: -len(sources[i]))
+        """The best hypotheses of token sequences."""
         found: list[list[Hypothesis]] = [[] for _ in sources]
-        batch: list[int] = []
         with tqdm(
             total=len(sources), disable=not progress, unit=" sentences", file=sys.stderr
         ) as bar:
-            for place, i in enumerate(order):
-                batch.append(i)
-                following = order[place + 1] if place + 1 < len(order) else None
-                longest = len(sources[batch[0]]) + 1
-                if following is not None and longest * (len(batch) + 1) <= request.max_tokens:
-                    continue
-                numbers = [self._numbers(sources[i]) for i in batch]
+            for batch in self.batches(sources, request.max_tokens):
+                numbers = [self.numbers(sources[i]) for i in batch]
                 results = self._beam_search(numbers, request.search, request.details)
                 for i, hypotheses in zip(batch, results, strict=True):
                     found[i] = hypotheses[: request.n_best]
                 bar.update(len(batch))
-                batch = []
         return found
 
-    def _numbers(self, tokens: list[str]) -> list[int]:
-        """The tokens' numbers and the end of sentence."""
+    def search(self, sources: list[list[str]], beam: int | None = None) -> list[list[Hypothesis]]:
+        """The hypotheses of token sequences, without text around them."""
+        request = self._request(beam, 1, None, _MAX_TOKENS, "whole", False)
+        return self._search(sources, request, progress=False)
+
+    def batches(
+        self, sources: list[list[str]], max_tokens: int = _MAX_TOKENS
+    ) -> Iterator[list[int]]:
+        """Places of token sequences that are translated together: of like length, the longest
+        first, as fairseq's LSTM wants it within a batch, and so that memory is short at once.
+
+        Args:
+            sources: token sequences, without the end of sentence
+            max_tokens: tokens of a batch, padding included; a longer sequence is alone
+        """
+        batch: list[int] = []
+        for i in sorted(range(len(sources)), key=lambda i: -len(sources[i])):
+            if batch and (len(sources[batch[0]]) + 1) * (len(batch) + 1) > max_tokens:
+                yield batch
+                batch = []
+            batch.append(i)
+        if batch:
+            yield batch
+
+    def numbers(self, tokens: list[str]) -> list[int]:
+        """The numbers of a source's tokens, and the end of sentence."""
         words = self.source_dictionary
         numbers = [words.index(token) for token in tokens]
         # A text that speaks of fairseq's own symbols has no padding or end in it.
