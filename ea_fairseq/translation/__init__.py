@@ -2,9 +2,11 @@
 
 model_folder.py        a model as a folder: weights, dictionaries, text settings; nothing that runs
 fairseq_checkpoint.py  such a folder made of a checkpoint of fairseq's, and back
-exporting.py           such a folder made of a recipe's run
+exporting.py           such a folder made of a recipe's run or of a checkpoint
+building.py            fairseq's models out of plain options and weights
 search.py              beam search
 translator.py          `Translator`: text in, text out
+command.py             ``ea-translate``
 attention_maps.py      what every attention of a model looked at
 views.py               those maps as people look at them: fresh, what is added, evolved
 plots.py               pictures of them
