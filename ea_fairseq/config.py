@@ -11,7 +11,7 @@ from .errors import UserError
 from .scores import SCORES, ScoreFunction
 from .scores.base import PRODUCT, build_scores, known_score
 from .variants import ATTENTIONS, VARIANTS, LogitTransform, Place, Variant, VariantOptions
-from .variants.options import as_text, flag, listed, option
+from .variants.options import as_text, flag, listed, one_of, option
 
 PLAIN = "plain"
 
@@ -22,6 +22,14 @@ class ModelOptions(VariantOptions):
 
     scores: str = option(
         PRODUCT, known_score, "NAME", "what makes the logits that a variant transforms", later=True
+    )
+    branch: str = option(
+        "none",
+        one_of("none", "convolution"),
+        "KIND",
+        "what stands beside self-attention, each with half of the width: none (attention has it "
+        "all), or a lightweight convolution over positions (Conv-Transformer)",
+        later=True,
     )
 
 
@@ -163,14 +171,17 @@ def add_args(parser: argparse.ArgumentParser) -> None:
             metavar=item.metadata["metavar"],
             help=f"{item.metadata['help']}; default: {listed(sorted(defaults))}",
         )
-    choices = {"scores": SCORES}
+    named = {"scores": SCORES}
     for item in fields(ModelOptions):
-        named = "; ".join(f"{one.name} ({one.summary})" for one in choices[item.name].values())
+        about = item.metadata["help"]
+        if choices := named.get(item.name):
+            about += ", one of: "
+            about += "; ".join(f"{one.name} ({one.summary})" for one in choices.values())
         parser.add_argument(
             flag(item.name),
             type=_argument_type(item.metadata["parse"], item.name),
             metavar=item.metadata["metavar"],
-            help=f"{item.metadata['help']}, one of: {named}; default: {item.default}",
+            help=f"{about}; default: {item.default}",
         )
 
 

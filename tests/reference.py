@@ -91,8 +91,8 @@ class Transformer:
             x = self._sublayer(
                 x,
                 f"{name}.self_attn_layer_norm",
-                lambda y, n=name, v=seen: self._attention(
-                    y, y, v, f"{n}.self_attn", side, carries, "self"
+                lambda y, n=name, v=seen: self._self_attention(
+                    y, v, f"{n}.self_attn", side, carries
                 ),
             )
             if source is not None:
@@ -119,6 +119,34 @@ class Transformer:
         if self.options["normalize_before"]:
             return x + function(self._layer_norm(x, norm))
         return self._layer_norm(x + function(x), norm)
+
+    def _self_attention(self, x, visible, name, region, carries):
+        if self.chosen.model.branch == "none":
+            return self._attention(x, x, visible, name, region, carries, "self")
+        half = x.shape[1] // 2
+        attended = self._attention(
+            x[:, :half], x[:, :half], visible, f"{name}.attention", region, carries, "self"
+        )
+        convolved = self._convolution(x[:, half:], f"{name}.convolution", region == "decoder")
+        return np.concatenate([attended, convolved], axis=1)
+
+    def _convolution(self, x, name, causal):
+        """Linear, GLU, a kernel for each group of channels, linear (arXiv 2004.11886)."""
+        length, width = x.shape
+        both = self._linear(x, f"{name}.gated")
+        gated = both[:, :width] / (1 + np.exp(-both[:, width:]))
+        weight = self.params[f"{name}.convolution.weight"][:, 0]
+        heads, size = weight.shape
+        convolved = np.zeros(x.shape)
+        for head in range(heads):
+            kernel = np.exp(weight[head]) / np.exp(weight[head]).sum()
+            for t in range(length):
+                for i in range(size):
+                    read = t + i - (size - 1 if causal else (size - 1) // 2)
+                    if 0 <= read < length:
+                        channels = slice(head * width // heads, (head + 1) * width // heads)
+                        convolved[t, channels] += kernel[i] * gated[read, channels]
+        return self._linear(convolved, f"{name}.out_proj")
 
     def _attention(self, query, key, visible, name, region, carries, kind):
         heads = self.options["heads"]

@@ -43,6 +43,10 @@ SETTINGS |= {
     f"{score} scores, bird_eye": {"ea_scores": score, "ea_variant": "bird_eye", **SHORT}
     for score in ("additive", "random_synthesizer")
 }
+SETTINGS |= {
+    f"branches, {variant}": {"ea_branch": "convolution", "ea_variant": variant}
+    for variant in ("plain", "predictive", "evolving")
+}
 SETTINGS["pre-norm"] = {"encoder_normalize_before": True, "decoder_normalize_before": True}
 every_setting = pytest.mark.parametrize("options", SETTINGS.values(), ids=SETTINGS.keys())
 
@@ -174,9 +178,20 @@ def test_the_beam_test_notices_a_forgotten_reorder(kind, shared_keys, monkeypatc
     assert worst > 1e-2
 
 
-def test_step_by_step_equals_full_pass_with_left_padded_targets():
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"ea_skip": ALL},
+        {"ea_branch": "convolution"},
+        {"ea_scores": "dense_synthesizer", **SHORT},
+        {"ea_scores": "random_synthesizer", **SHORT},
+        {"ea_variant": "multi_token"},
+    ],
+    ids=lambda options: "-".join(map(str, next(iter(options.items())))),
+)
+def test_step_by_step_equals_full_pass_with_left_padded_targets(options):
     # Without positions: fairseq counts them from the padding when it goes step by step.
-    model = build_strong(ea_skip=ALL, no_token_positional_embeddings=True)
+    model = build_strong(no_token_positional_embeddings=True, **options)
     sources, prefixes = sentences([4, 6], 1, last=EOS), sentences([3, 7], 2)
     tokens, encoder_out = padded(prefixes, left=True), model.encoder(padded(sources, left=True))
     state = {}

@@ -29,6 +29,7 @@ SETTINGS = {
     for name, options in settings_of(variant)
 }
 SETTINGS["synthesized scores"] = {"ea_scores": "random_synthesizer", "max_target_positions": 12}
+SETTINGS["branches"] = {"ea_branch": "convolution"}
 every_setting = pytest.mark.parametrize("options", SETTINGS.values(), ids=SETTINGS.keys())
 
 

@@ -424,6 +424,13 @@ def ea_defaults(
     for option, owners in owned_options(chain).items():
         if variant in owners and option in architecture.options:
             set_defaults(args, **{f"ea_{option}": architecture.options[option]})
+    for option, value in architecture.model.items():
+        set_defaults(args, **{f"ea_{option}": value})
+        given = getattr(args, f"ea_{option}")
+        if given != value:
+            raise UserError(
+                f"--arch {name} is --ea-{option} {value}, not {given}: choose --arch {general}"
+            )
     kept = EAOptions.from_namespace(args).as_given()
     for attribute in [name for name in vars(args) if name.startswith("ea_") and name not in kept]:
         delattr(args, attribute)  # given, and left out at its default all the same

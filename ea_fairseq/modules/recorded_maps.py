@@ -7,6 +7,7 @@ from typing import Any
 from torch import Tensor, nn
 
 from ..errors import UserError
+from .branches import BranchedAttention
 from .multihead_attention import TransformedAttention
 
 
@@ -36,7 +37,7 @@ def recorded_self_attention(decoder: nn.Module) -> Iterator[list[Tensor]]:
         maps.append(output[1])
 
     for layer in decoder.layers.children():  # to iterate over the list itself would drop layers
-        if not isinstance(layer.self_attn, TransformedAttention):
+        if not isinstance(layer.self_attn, TransformedAttention | BranchedAttention):
             raise UserError(
                 "fairseq's own attention does not give the maps of its heads: --arch "
                 "ea_transformer_lite (or _base) with --ea-variant plain is the same model and does"

@@ -9,21 +9,25 @@ from fairseq.modules.transformer_layer import (
 from torch import Tensor, nn
 
 from ..config import EAOptions
+from ..errors import UserError
 from ..kernels.dropout import dropout_add
 from ..variants import Place
+from .branches import KERNEL_SIZES, BranchedAttention, ConvolutionBranch
 from .dropout import rate_in_use
 from .multihead_attention import IncrementalState, TransformedAttention
 
 
-def _build_attention(attention: str, cfg: Any, layer: int, **kwargs: Any) -> TransformedAttention:
-    """The attention of one kind ("encoder", "decoder", "encoder-decoder")."""
+def _build_attention(
+    attention: str, cfg: Any, layer: int, embed_dim: int, **kwargs: Any
+) -> TransformedAttention:
+    """The attention of one kind ("encoder", "decoder", "encoder-decoder"), ``embed_dim`` wide."""
     side = cfg.encoder if attention == "encoder" else cfg.decoder
     heads = side.attention_heads
-    place = Place(attention, heads, side.embed_dim // heads, layer, side.layers)
+    place = Place(attention, heads, embed_dim // heads, layer, side.layers)
     longest = cfg.max_source_positions if attention == "encoder" else cfg.max_target_positions
     options = EAOptions.from_namespace(cfg)
     return TransformedAttention(
-        side.embed_dim,
+        embed_dim,
         heads,
         options.transform(place),
         options.score_function(place, longest),
@@ -31,6 +35,34 @@ def _build_attention(attention: str, cfg: Any, layer: int, **kwargs: Any) -> Tra
         q_noise=cfg.quant_noise.pq,
         qn_block_size=cfg.quant_noise.pq_block_size,
         **kwargs,
+    )
+
+
+def _build_self_attention(
+    attention: str, cfg: Any, layer: int
+) -> TransformedAttention | BranchedAttention:
+    """Self-attention, or two branches.
+
+    Raises:
+        UserError: where two branches do not fit the width
+    """
+    side = cfg.encoder if attention == "encoder" else cfg.decoder
+    width, heads = side.embed_dim, side.attention_heads
+    if EAOptions.from_namespace(cfg).model.branch == "none":
+        return _build_attention(attention, cfg, layer, width, self_attention=True)
+    if width % (2 * heads):
+        raise UserError(
+            f"--ea-branch convolution: --{attention}-embed-dim {width} must be divisible by twice "
+            f"--{attention}-attention-heads {heads}: each head has its part of one half"
+        )
+    return BranchedAttention(
+        _build_attention(attention, cfg, layer, width // 2, self_attention=True),
+        ConvolutionBranch(
+            width // 2,
+            heads,
+            KERNEL_SIZES[min(layer, len(KERNEL_SIZES) - 1)],
+            causal=attention == "decoder",
+        ),
     )
 
 
@@ -52,8 +84,8 @@ class EATransformerEncoderLayer(TransformerEncoderLayerBase):
         self.index = index  # fairseq builds the attention inside of its __init__
         super().__init__(cfg, return_fc)
 
-    def build_self_attention(self, embed_dim: int, cfg: Any) -> TransformedAttention:
-        return _build_attention("encoder", cfg, self.index, self_attention=True)
+    def build_self_attention(self, embed_dim: int, cfg: Any) -> nn.Module:
+        return _build_self_attention("encoder", cfg, self.index)
 
     def forward(
         self, x: Tensor, visible: Tensor | None, carry: Tensor | None
@@ -103,17 +135,18 @@ class EATransformerDecoderLayer(TransformerDecoderLayerBase):
 
     def build_self_attention(
         self, embed_dim: int, cfg: Any, add_bias_kv: bool = False, add_zero_attn: bool = False
-    ) -> TransformedAttention:
+    ) -> nn.Module:
         # Extra keys (add_bias_kv, add_zero_attn) have no place in the map; no fairseq option of
         # the translation models sets them.
         assert not add_bias_kv and not add_zero_attn
-        return _build_attention("decoder", cfg, self.index, self_attention=True)
+        return _build_self_attention("decoder", cfg, self.index)
 
     def build_encoder_attention(self, embed_dim: int, cfg: Any) -> TransformedAttention:
         return _build_attention(
             "encoder-decoder",
             cfg,
             self.index,
+            embed_dim,
             kdim=cfg.encoder.embed_dim,
             vdim=cfg.encoder.embed_dim,
             encoder_decoder_attention=True,

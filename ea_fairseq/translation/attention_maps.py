@@ -15,6 +15,7 @@ from torch import Tensor, nn
 
 from ..errors import UserError
 from ..kernels.library import torch_alone
+from ..modules.branches import BranchedAttention
 from ..modules.multihead_attention import TransformedAttention
 from ..variants import zero_hidden
 
@@ -96,6 +97,7 @@ def _modules(model: FairseqEncoderDecoderModel, kind: str) -> list[nn.Module]:
     side, name = _PLACES[kind]
     layers = getattr(getattr(model, side), "layers", [])
     modules = [getattr(layer, name, None) for layer in layers]
+    modules = [one.attention if isinstance(one, BranchedAttention) else one for one in modules]
     if not modules or not all(isinstance(module, MultiheadAttention) for module in modules):
         raise UserError(f"{type(model).__name__} has no {kind} attention in each of its layers")
     return modules

@@ -270,6 +270,12 @@ register(
             # Table 5; appendix A.3, Table 10.
             Architecture("ea_transformer_lite", "lite", {"alpha": 0.1, "beta": 0.1}),
             Architecture("ea_transformer_base", "base", {"alpha": 0.5, "beta": 0.1}),
+            Architecture(
+                "ea_conv_transformer_lite",
+                "lite",
+                {"alpha": 0.1, "beta": 0.1},
+                {"branch": "convolution"},
+            ),
         ),
         cases=(
             {"alpha": 0.4, "beta": 0.5},

@@ -5,7 +5,7 @@ from torch import Tensor
 
 from .base import LogitTransform, Place
 from .options import VariantOptions
-from .registry import Variant, register
+from .registry import Architecture, Variant, register
 
 
 class PlainLogits(LogitTransform):
@@ -48,6 +48,10 @@ register(
         summary="fairseq's own attention; for the other attentions of a chain",
         options=VariantOptions,
         build=_build,
+        # PA-Transformer, ICLR 2021 submission, sections 4.1.1 and B.1.
+        architectures=(
+            Architecture("conv_transformer_lite", "lite", model={"branch": "convolution"}),
+        ),
         neutral={},
     )
 )

@@ -82,7 +82,13 @@ register(
         serves=("encoder",),
         arrangement=("encoder",),
         # Section 4.1.1: alpha for translation; the hidden size of 160 is Lite's.
-        architectures=(Architecture("pa_transformer_lite", "lite", {"alpha": 0.1}),),
+        architectures=(
+            Architecture("pa_transformer_lite", "lite", {"alpha": 0.1}),
+            # Appendix B.1.
+            Architecture(
+                "pa_conv_transformer_lite", "lite", {"alpha": 0.1}, {"branch": "convolution"}
+            ),
+        ),
         cases=(
             {"alpha": 0.4},
             {"alpha": 0.4, "prediction_layers": 0},

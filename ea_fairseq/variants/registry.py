@@ -16,11 +16,13 @@ class Architecture:
         name: such as ``ea_transformer_lite``
         size: "lite" or "base" (see ``models/ea_transformer.py``)
         options: those of the variant's options that differ from their defaults
+        model: likewise of the options that go with every variant (``ModelOptions`` in config.py)
     """
 
     name: str
     size: str
     options: Mapping[str, Any] = field(default_factory=dict)
+    model: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
