@@ -100,17 +100,19 @@ class EAOptions:
         """A new score function for one attention, whose sentences have up to ``longest`` tokens."""
         return build_scores(self.model.scores, place, longest)
 
-    def as_given(self) -> dict[str, Any]:
+    def as_given(self, whole: bool = False) -> dict[str, Any]:
         """Everything as ``ea_...`` attributes, as checkpoints keep it.
 
         An option that two variants of a chain share has one value there, unless nobody gave one
-        and their defaults differ: then none. An option that came later is left out at its default.
+        and their defaults differ: then none. An option that came later is left out at its default,
+        unless the whole is asked for.
         """
         values: dict[str, set[Any]] = {}
         for options in (*self.options.values(), self.model):
             for item in fields(options):
                 value = as_text(getattr(options, item.name))
-                if not (item.metadata["later"] and value == as_text(item.default)):
+                later = item.metadata["later"] and value == as_text(item.default)
+                if whole or not later:
                     values.setdefault(item.name, set()).add(value)
         agreed = {f"ea_{name}": found.pop() for name, found in values.items() if len(found) == 1}
         return {"ea_variant": self.variant, **agreed}

@@ -53,11 +53,11 @@ def test_another_variant_is_refused(checkpoints, way, tmp_path):
 
 def test_the_same_variant_goes_on_and_other_options_are_named(checkpoints, tmp_path):
     path = checkpoints["evolving"]
-    done = train(
-        tmp_path, "evolving", "--restore-file", path, "--max-epoch", "2", "--ea-alpha", "0.3"
-    )
-    assert done.status == 0, done.errors()
-    assert "other options: --ea-alpha 0.1 -> 0.3" in done.output() + done.errors()
+    other = ["--ea-alpha", "0.3", "--ea-learned-mixing", "true"]
+    done = train(tmp_path, "evolving", "--restore-file", path, "--max-epoch", "2", *other)
+    assert done.status != 0  # of the parameters that it learns there are none
+    said = done.output() + done.errors()
+    assert "--ea-alpha 0.1 -> 0.3" in said and "--ea-learned-mixing False -> True" in said
 
 
 def test_decoding_cannot_override_the_variant(checkpoints):

@@ -71,7 +71,9 @@ def _changed_options(stored: Any, wanted: Any) -> str:
     """The variant's options that differ, as ``--ea-alpha 0.1 -> 0.5``; empty if none do."""
     if getattr(stored, "ea_variant", None) is None:
         return ""
-    before, now = (EAOptions.from_namespace(settings).as_given() for settings in (stored, wanted))
+    before, now = (
+        EAOptions.from_namespace(settings).as_given(whole=True) for settings in (stored, wanted)
+    )
     return ", ".join(
         f"--{name.replace('_', '-')} {before.get(name)} -> {value}"
         for name, value in now.items()
