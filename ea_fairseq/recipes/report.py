@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import shlex
+import shutil
+import sys
 from pathlib import Path
 
 from ..files import read_json, read_lines
@@ -55,16 +57,21 @@ def print_next(recipe: Recipe, run: Run, options: list[str]) -> None:
         options: those of the runner's that say which run is meant: --work-dir, --name, --seed
     """
     source, target = run.languages
-    translate = ["python", shown(SCRIPTS / "translate.py"), shown(recipe.path), *options]
+    translate = [program("python"), shown(SCRIPTS / "translate.py"), shown(recipe.path), *options]
     print(f"\nnext:  {shlex.join(translate)} < new.{source} > new.{target}")
     if run.model_folder.exists():
         model = shown(run.model_folder)
-        print(f"       ea-translate {shlex.quote(model)}")
-        print("       python")
+        print(f"       {program('ea-translate')} {shlex.quote(model)}")
+        print(f"       {program('python')}")
         print("       >>> from ea_fairseq import Translator")
         print(f'       >>> Translator({model!r}).translate("...")')
     if other := _finished_beside(run):
-        compare = ["python", shown(SCRIPTS / "compare.py"), shown(other), shown(run.folder.parent)]
+        compare = [
+            program("python"),
+            shown(SCRIPTS / "compare.py"),
+            shown(other),
+            shown(run.folder.parent),
+        ]
         print(f"       {shlex.join(compare)}")
 
 
@@ -94,6 +101,13 @@ def print_examples(run: Run, count: int) -> None:
         print(f"\n{test_set}, sentence {number + 1}")
         for name, lines in columns:
             print(f"  {name:12} {lines[number]}")
+
+
+def program(name: str) -> str:
+    """A program of this environment, as it can be typed here: the demo's is not on the PATH."""
+    own = Path(sys.executable).with_name(name)
+    found = shutil.which(name)
+    return name if found and Path(found).parent == own.parent else shown(own)
 
 
 def shown(path: Path) -> str:
