@@ -19,7 +19,6 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
-import logging
 import math
 import sys
 from pathlib import Path
@@ -91,7 +90,6 @@ def measure(args: argparse.Namespace) -> None:
         raise ValueError(f"MODEL: {names[0]} is given twice")
     if args.plot:
         check_picture(args.plot)
-    logging.getLogger().setLevel(logging.WARNING)  # fairseq leaves it at INFO, for matplotlib too
     texts = read_lines(args.test)
     found = {}
     for name, path in zip(names, args.model, strict=True):

@@ -11,7 +11,6 @@ probabilities that the layer uses. Layers and heads count from 1.
 from __future__ import annotations
 
 import argparse
-import logging
 import sys
 from pathlib import Path
 
@@ -53,7 +52,6 @@ def draw(args: argparse.Namespace) -> None:
     from ea_fairseq.variants.options import ATTENTIONS
 
     check_picture(args.output)
-    logging.getLogger().setLevel(logging.WARNING)  # fairseq leaves it at INFO, for matplotlib too
     translator = Translator(args.model)
     plot_attention(
         translator,

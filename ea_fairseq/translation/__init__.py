@@ -11,4 +11,5 @@ attention_maps.py      what every attention of a model looked at
 views.py               those maps as people look at them: fresh, what is added, evolved
 plots.py               pictures of them
 map_statistics.py      what they are like over a corpus, by layer
+seeing.py              both from the command line, ea-translate --plot and --serve
 """

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
 from ..files import new_file
+from . import seeing
 
 if TYPE_CHECKING:
     from .translator import Translation
@@ -21,6 +22,8 @@ _DESCRIPTION = """Translate lines of text with a model folder.
 
     ea-translate MODEL < source.txt > translation.txt
     ea-translate MODEL
+    ea-translate MODEL --plot maps.png "Ein Satz."
+    ea-translate MODEL --serve
 
 Every line has its translation in its place; an empty line an empty one. On a terminal each line is
 answered as it is typed. The exit code is 1 where a line could not be translated, which is told at
@@ -38,9 +41,14 @@ def main(argv: list[str] | None = None) -> int:
         description=_DESCRIPTION,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("model", type=Path, help="model folder, see export_model.py")
+    parser.add_argument("model", type=Path, nargs="?", help="model folder, see export_model.py")
     add_options(parser)
+    seeing.add_options(parser)
     args = parser.parse_args(argv)
+    if seeing.is_wanted(args):
+        return seeing.run(args, parser)
+    if args.model is None:
+        parser.error("the following arguments are required: model")
     return run([args.model, *args.ensemble], args, parser.prog)
 
 
