@@ -291,10 +291,10 @@ def test_misfits_name_the_first_parameter_with_both_shapes(tmp_path):
     message = error_line(run("train", *wide, "--encoder-ffn-embed-dim", "24"))
     assert str(checkpoint) in message
     assert "encoder.layers.0.fc1.weight is (16, 16) in the checkpoint and (24, 16)" in message
-    overrides = "{'decoder_layers': 2}"
+    overrides = "{'decoder_layers': 3}"
     deep = generation(corpus(), checkpoint, "--model-overrides", overrides)
     message = error_line(run("generate", *deep))
-    assert str(checkpoint) in message and "the checkpoint lacks decoder.layers.1." in message
+    assert str(checkpoint) in message and "the checkpoint lacks decoder.layers.2." in message
     other = training(corpus(), tmp_path, "--restore-file", checkpoint, "--max-epoch", "3")
     message = error_line(run("train", *other, "--optimizer", "nag"))
     assert "--reset-optimizer" in message
