@@ -12,6 +12,8 @@ setup(
     long_description_content_type="text/markdown",
     license="MIT",
     packages=find_packages(include=["ea_fairseq", "ea_fairseq.*"]),
+    # So that an editable install is an entry of the path: found before a folder of that name.
+    package_dir={"": "."},
     package_data={"ea_fairseq.kernels": ["*.cpp", "*.h"], "ea_fairseq.page": ["page.*"]},
     entry_points={"console_scripts": ["ea-translate = ea_fairseq.translation.command:main"]},
     python_requires=">=3.11,<3.13",

@@ -70,6 +70,7 @@ def test_an_interrupt_lets_them_end_in_order_and_a_second_one_kills(tmp_path, st
     code = f"import signal, sys, time; {listens}; print('up')\nwhile True: time.sleep(0.05)"
     program = f"""
 import signal, sys
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a suite in the background ignores it
 sys.path.insert(0, {str(tmp_path)!r})
 from pathlib import Path
 from ea_fairseq.recipes.progress import Display, Status
