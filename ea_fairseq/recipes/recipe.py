@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -124,6 +125,8 @@ def recipe_path(given: Path, variant: str | None) -> Path:
                 f"{given}: name a model with --variant (choose from {', '.join(variants(given))})"
             )
         return given / f"{variant}.yml"
+    if not given.exists() and given.suffix not in (".yml", ".yaml"):
+        raise ValueError(f"{given}: no such folder")
     if variant is not None:
         raise ValueError(f"{given}: --variant {variant} goes with a corpus' folder, not a file")
     return given
@@ -158,9 +161,16 @@ def _model(path: Path) -> dict[str, Any]:
         return {"arch": name}
     if name in VARIANTS:
         return {"arch": "ea_transformer_lite", "ea-variant": name}
+    if "=" in name:
+        raise ValueError(
+            f"{path.parent}: --variant {name}: a chain is an option of a model: give --variant "
+            f"ea_transformer_lite --set ea-variant={name}"
+        )
+    choices = variants(path.parent)
+    near = difflib.get_close_matches(name, choices, n=1)
+    hint = f"did you mean {near[0]}? " if near else ""
     raise ValueError(
-        f"{path}: no such recipe, and {name} is no variant (choose from "
-        f"{', '.join(variants(path.parent))})"
+        f"{path}: no such recipe, and {name} is no variant ({hint}choose from {', '.join(choices)})"
     )
 
 
