@@ -117,6 +117,7 @@ def test_half_precision_on_the_cpu_names_the_option_that_is_missing(tmp_path):
     [
         ("train", ["--arch", "ea_transformer_lite"], ["--ea-alpha", "--dropout", "--max-epoch"]),
         ("train", ["-a", "transformer", "--optimizer=adam"], ["--dropout", "--adam-betas"]),
+        ("train", [], ["--arch", "--max-epoch"]),
         ("generate", [], ["--beam", "--source-lang"]),
         ("validate", [], ["--max-tokens", "--source-lang"]),
     ],

@@ -9,6 +9,7 @@ Replaced in fairseq:
 from __future__ import annotations
 
 import argparse
+import contextlib
 import functools
 import sys
 from collections.abc import Callable, Sequence
@@ -42,10 +43,9 @@ def _learn_then_help(original: Callable[..., Any]) -> Callable[..., Any]:
     ) -> Any:
         words = sys.argv[1:] if input_args is None else input_args
         if any(word in _HELP for word in words):
-            choices = chosen(words)
-            named = any(word.startswith("--arch=") for word in choices)
-            if named or "--arch" not in parser._option_string_actions:  # else fairseq fails
-                original(parser, ["data", *choices], parse_known=True)
+            # fairseq fails where an architecture is wanted and none is named.
+            with contextlib.suppress(RuntimeError):
+                original(parser, ["data", *chosen(words)], parse_known=True)
             parser.print_help()
             raise SystemExit(0)
         return original(parser, input_args, *args, **kwargs)
