@@ -22,13 +22,9 @@ from torch import nn
 from ..config import EAOptions, add_args, parse_chain
 from ..errors import UserError
 from ..variants import VARIANTS, Architecture, Variant, architectures, on_registration
-from .ea_transformer import (
-    EACheckpoints,
-    EATransformerDecoder,
-    ea_defaults,
-    refuse_unsupported,
-    set_defaults,
-)
+from .checkpoints import EACheckpoints
+from .decoder import EATransformerDecoder
+from .options import ea_defaults, refuse_unsupported, set_defaults
 
 
 @register_model("ea_transformer_lm")
