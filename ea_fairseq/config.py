@@ -11,7 +11,7 @@ from .errors import UserError
 from .scores import SCORES, ScoreFunction
 from .scores.base import PRODUCT, build_scores, known_score
 from .variants import ATTENTIONS, VARIANTS, LogitTransform, Place, Variant, VariantOptions
-from .variants.options import as_text, flag, listed, one_of, option
+from .variants.options import as_text, flag, listed, one_of, option, switch
 
 PLAIN = "plain"
 
@@ -167,8 +167,11 @@ def add_args(parser: argparse.ArgumentParser) -> None:
         item = _field(owners[0], name)
         parsers = [_field(owner, name).metadata["parse"] for owner in owners]
         defaults = {f"{_field(owner, name).default} ({owner.name})" for owner in owners}
+        # A recipe's `true` is an option without a value.
+        bare = {"nargs": "?", "const": "true"} if parsers == [switch] else {}
         parser.add_argument(
             flag(name),
+            **bare,
             type=_argument_type(_any_of(parsers), name),
             metavar=item.metadata["metavar"],
             help=f"{item.metadata['help']}; default: {listed(sorted(defaults))}",

@@ -7,6 +7,7 @@
 # Steps; all of them in this order where none is named:
 #   seeds      German-English and English-German, seeds 1 to 3, both models       12 runs, 22 epochs
 #   ablation   the rows of the paper's Table 6, German-English, seed 1             6 runs, 22 epochs
+#   variants   every other variant, German-English, seed 1                        11 runs, 22 epochs
 #   french     English-French, seed 1, both models                                 2 runs, 22 epochs
 #   published  English-German as the published 41.02 was trained, seed 1           2 runs, to the end
 #   report     tables and pictures of what is finished, in <work-dir>/report
@@ -30,15 +31,15 @@ while [[ $# -gt 0 ]]; do
       [[ $1 = --work-dir ]] && work_dir=$2 || options+=("$1" "$2")
       shift ;;
     --dry-run) dry_run=yes ;;
-    seeds | ablation | french | published | report) steps+=("$1") ;;
+    seeds | ablation | variants | french | published | report) steps+=("$1") ;;
     *)
       echo "reproduce_multi30k.sh: $1: choose from --raw DIR, --work-dir DIR, --jobs N, --dry-run and the" \
-        "steps seeds, ablation, french, published, report" >&2
+        "steps seeds, ablation, variants, french, published, report" >&2
       exit 1 ;;
   esac
   shift
 done
-[[ ${#steps[@]} -gt 0 ]] || steps=(seeds ablation french published report)
+[[ ${#steps[@]} -gt 0 ]] || steps=(seeds ablation variants french published report)
 options+=(--work-dir "$work_dir" --threads 1)
 
 recipes=examples/translation
@@ -52,11 +53,18 @@ run() {
   [[ -n $dry_run ]] || "$@"
 }
 
+# train CORPUS "VARIANT ..." [OPTION ...]
+train() {
+  local corpus=$1 models
+  read -ra models <<<"$2"
+  shift 2
+  run "$python" scripts/run_recipe.py "$recipes/$corpus" --variant "${models[@]}" "${options[@]}" "$@"
+}
+
 train_both() {
   local corpus=$1
   shift
-  run "$python" scripts/run_recipe.py "$recipes/$corpus" \
-    --variant transformer_lite ea_transformer_lite "${options[@]}" "$@"
+  train "$corpus" "transformer_lite ea_transformer_lite" "$@"
 }
 
 seeds() {
@@ -67,6 +75,19 @@ seeds() {
 ablation() {
   run "$python" scripts/ablation.py "$recipes/multi30k.de-en" --seeds 1 "${options[@]}" \
     "${equal_budget[@]}"
+}
+
+# Architectures with settings as their papers have them, and two settings of architectures.
+architectures="realformer_lite pa_transformer_lite conv_transformer_lite ea_conv_transformer_lite \
+  pa_conv_transformer_lite bet_transformer_lite diagonal_free talking_heads_transformer_lite \
+  mta_transformer_lite"
+
+variants() {
+  train multi30k.de-en "$architectures" --seeds 1 "${equal_budget[@]}"
+  train multi30k.de-en pa_transformer_lite --seeds 1 --name '{recipe}.layers_0.epochs_22' \
+    --set max-epoch=22 --set ea-prediction-layers=0
+  train multi30k.de-en ea_transformer_lite --seeds 1 --name '{recipe}.learned_mixing.epochs_22' \
+    --set max-epoch=22 --set ea-learned-mixing=true
 }
 
 french() {
@@ -107,6 +128,11 @@ report() {
   report_pair multi30k.en-de epochs_22
   report_table ablation.md "$python" scripts/ablation.py "$recipes/multi30k.de-en" --print \
     --seeds 1 --work-dir "$work_dir" "${equal_budget[@]}"
+  local model
+  for model in $architectures pa_transformer_lite.layers_0 ea_transformer_lite.learned_mixing; do
+    report_table "$model.scores.md" "$python" scripts/compare.py --seeds 1 \
+      "$work_dir"/runs/multi30k.de-en/{transformer_lite,"$model"}.epochs_22
+  done
   report_pair multi30k.en-fr epochs_22
   report_pair multi30k.en-de published
 }

@@ -52,6 +52,15 @@ def test_every_run_is_listed_once_and_its_options_are_fairseqs(tmp_path, monkeyp
         for model in models
         for seed in (1, 2, 3)
     ]
+    expected += [
+        f"de-en/{model}.epochs_22/seed1"
+        for model in (
+            *("realformer_lite", "pa_transformer_lite", "conv_transformer_lite"),
+            *("ea_conv_transformer_lite", "pa_conv_transformer_lite", "bet_transformer_lite"),
+            *("diagonal_free", "talking_heads_transformer_lite", "mta_transformer_lite"),
+            *("pa_transformer_lite.layers_0", "ea_transformer_lite.learned_mixing"),
+        )
+    ]
     expected += [f"en-fr/{model}.epochs_22/seed1" for model in models]
     expected += [f"en-de/{model}.published/seed1" for model in models]
     assert found == expected
@@ -82,7 +91,7 @@ def test_reports_of_unfinished_runs_are_left_out_and_the_others_kept(tmp_path):
     kept = {path.name: path.read_text() for path in (tmp_path / "work" / "report").iterdir()}
     assert list(kept) == ["multi30k.en-fr.epochs_22.scores.md"]
     assert "| table |" in kept["multi30k.en-fr.epochs_22.scores.md"]
-    assert done.stdout.count("left out: ") == 3 * 4 - 1 + 1
+    assert done.stdout.count("left out: ") == 3 * 4 - 1 + 1 + 11
 
 
 def test_a_failed_run_ends_it_and_unknown_words_are_named(tmp_path):
