@@ -21,6 +21,7 @@ from pathlib import Path
 
 from ea_fairseq.corpus.config import Cleaning, Corpus, Part
 from ea_fairseq.corpus.inputs import Source
+from ea_fairseq.corpus.mixing import PartText
 from ea_fairseq.corpus.pipeline import split_text, tokenize_splits
 from ea_fairseq.corpus.readers import Pair, read_pairs
 from ea_fairseq.corpus.subwords import learn
@@ -70,7 +71,7 @@ def measure(folder: Path, pairs: int, workers: int) -> None:
             for name in ("raw", "tok")
             for lang in CORPUS.languages
         ]
-        tokenize_splits(CORPUS, {"train": stream}, {"train": writers}, workers)
+        tokenize_splits(CORPUS, {"train": [PartText(stream)]}, {"train": writers}, workers)
 
     sample = folder / "sample"
     with open(folder / "tok" / "train.de", encoding="utf-8") as lines:

@@ -81,6 +81,18 @@ def test_a_base_is_added_to_and_files_are_replaced(tmp_path):
         ("files: {train: t, valid: v, a/b: x}", "files: 'a/b' cannot name a file"),
         ("files: {train: {path: t}, valid: v, test: x}", "does not hold {lang}"),
         ("files: {train: {archive: t}, valid: v, test: x}", "files: train: lacks one of"),
+        ("files: {train: {path: 't.{lang}', weight: 0}, valid: v, test: x}", "train: weight is 0"),
+        ("files: {train: {path: 't.{lang}', weight: .inf}, valid: v, test: x}", "weight is inf"),
+        ("files: {train: {path: 't.{lang}', weight: .nan}, valid: v, test: x}", "weight is nan"),
+        ("files: {train: {path: 't.{lang}', weight: two}, valid: v, test: x}", "weight is 'two'"),
+        ("files: {train: {path: 't.{lang}', tag: BT}, valid: v, test: x}", "tag is 'BT'"),
+        ("files: {train: {path: 't.{lang}', tag: <B T>}, valid: v, test: x}", "tag is '<B T>'"),
+        ("files: {train: {path: 't.{lang}', tag: <unk>}, valid: v, test: x}", "tag is '<unk>'"),
+        ("files: {train: t, valid: v, test: {path: 'x.{lang}', tag: <BT>}}", "files: test: weight"),
+        (
+            "files: {train: t, valid: {path: 'v.{lang}', weight: 2}, test: x}",
+            "files: valid: weight",
+        ),
         ('target_lang: "--user-dir=evilpkg"', "target_lang is '--user-dir=evilpkg': expected a"),
         ("source_lang: ../de", "source_lang is '../de': expected a language code"),
         ("target_lang: pt-br", "target_lang is 'pt-br': expected a language code"),
@@ -123,6 +135,44 @@ def test_what_is_wrong_is_named_with_its_value_and_choices_in_one_line(tmp_path,
     assert message in str(error.value)
     assert str(tmp_path) in str(error.value)
     assert "\n" not in str(error.value)
+
+
+def test_settings_of_data_prepared_before_parts_had_weights_and_tags_are_the_same(tmp_path):
+    """What prepared.json says of data made by earlier versions; other settings prepare it anew."""
+    path = write(tmp_path, GOOD + "name: own\nclean: {ratio: 2}\n")
+
+    def part(name):
+        return [{"path": f"{name}.{{lang}}", "archive": None, "format": "lines"}]
+
+    before = {
+        "name": "own",
+        "source_lang": "de",
+        "target_lang": "en",
+        "reader": "plain",
+        "files": {"train": part("t"), "valid": part("v"), "test": part("x")},
+        "sizes": {},
+        "seed": 1,
+        "tokenize": {
+            "tokenizer": "moses",
+            "normalize": [],
+            "straight_apostrophes": [],
+            "printable_only": [],
+            "lowercase": False,
+            "escape": False,
+            "split_hyphens": False,
+        },
+        "clean": {"min": 1, "max": 250, "ratio": 2, "unit": "words"},
+        "hold_out": None,
+        "subword": "bpe",
+        "subword_size": 10000,
+        "dictionary": "joint",
+    }
+    assert load(path).settings() == before
+    same = "{path: 't.{lang}', weight: 1, tag: null}"
+    path.write_text(path.read_text().replace("train: t,", f"train: {same},"))
+    assert load(path).settings() == before
+    path.write_text(path.read_text().replace("weight: 1", "weight: 2"))
+    assert load(path).settings() != before
 
 
 @pytest.mark.parametrize("text", ["- a\n- b\n", "a: [1\nb: 2\n", "", "\x00"])

@@ -7,6 +7,7 @@ import pytest
 from ea_fairseq.corpus.cleaning import why_dropped
 from ea_fairseq.corpus.config import Cleaning, load
 from ea_fairseq.corpus.holding_out import draw, key
+from ea_fairseq.corpus.mixing import PartText
 from ea_fairseq.corpus.pipeline import tokenize_splits
 
 WORDS = "one two three four five six seven eight nine ten".split()
@@ -30,7 +31,7 @@ def prepared(tmp_path, content, hold_out, text):
     corpus = load(tmp_path / "corpus.yml")
     held = draw(text, corpus.held_out, corpus.seed, corpus.clean)
     writers = {split: [Written() for _ in range(4)] for split in corpus.splits}
-    counts = tokenize_splits(corpus, {"train": iter(text)}, writers, 1, held)
+    counts = tokenize_splits(corpus, {"train": [PartText(text)]}, writers, 1, held)
     return {s: list(zip(w[0], w[1], strict=True)) for s, w in writers.items()}, counts
 
 

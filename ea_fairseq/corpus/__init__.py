@@ -7,6 +7,7 @@ Reading order:
     download.py   fetching one file: mirrors, resuming, checksum
     archives.py   taking single files out of tar archives
     readers.py    file formats -> pairs of sentences
+    mixing.py     several parts: weights, and tags for back-translated text
     cleaning.py   which pairs to train on (a sentence's own rules: ea_fairseq/text/)
     parallel.py   a function over a stream, on all cores, in order, with flat memory
     subwords.py   learning BPE or sentencepiece

@@ -1,6 +1,7 @@
 """What a corpus.yml may say: every key, its default and its meaning."""
 
 import json
+import math
 import re
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
@@ -15,6 +16,9 @@ SCHEMES = ("https://", "http://")  # of addresses to download from
 
 # A language is a part of options, of file names and of fairseq's pair de-en: no dash, no slash.
 _LANGUAGE = re.compile("[A-Za-z0-9]+(_[A-Za-z0-9]+)*")
+
+# What Moses' tokenizer would never leave whole; less what fairseq calls its own symbols.
+_TAG = re.compile(r"<(?!(?:s|pad|unk)>)[A-Za-z0-9_-]+>")
 
 _EXPECTED = {
     str: "text, in quotation marks",
@@ -43,6 +47,14 @@ class Part:
     path: str
     archive: str | None = None  # the tar file that holds it
     format: str = "lines"  # lines, tags (TED training text) or segments (XML or SGML test sets)
+    # Of training text alone (see mixing.py):
+    weight: float = 1  # how often each pair is taken: 3 times; 0.5: every second one
+    tag: str | None = None  # first token of each source, such as <BT> for back-translated text
+
+
+# Keys of a part that came later: at their defaults they are left out of the settings, which stay
+# those of data that was prepared before.
+_ADDED = {"weight": 1, "tag": None}
 
 
 @dataclass(frozen=True)
@@ -100,10 +112,19 @@ class Corpus:
         """train, valid, and the test sets."""
         return ["train", "valid", *self.test_sets]
 
+    @property
+    def tags(self) -> set[str]:
+        """The tags of the training text's parts."""
+        return {part.tag for part in self.files.get("train", []) if part.tag is not None}
+
     def settings(self) -> dict:
         """All that decides on the prepared data, as JSON gives it back. URLs do not."""
         data = asdict(self)
         del data["downloads"]
+        for part in (part for parts in data["files"].values() for part in parts):
+            for name, default in _ADDED.items():
+                if part[name] == default:
+                    del part[name]
         return json.loads(json.dumps(data))
 
 
@@ -269,6 +290,15 @@ def _parts(split: str, value: object) -> list[Part]:
             _file_name(f"{where}: archive", part.archive)
         if "{lang}" not in part.path:
             raise ValueError(f"{where}: path {part.path!r} does not hold {{lang}}")
+        if split != "train" and (part.weight, part.tag) != (1, None):
+            raise ValueError(f"{where}: weight and tag are for the parts of train")
+        if not 0 < part.weight < math.inf:
+            raise ValueError(f"{where}: weight is {part.weight!r}: expected a number above 0")
+        if part.tag is not None and not _TAG.fullmatch(part.tag):
+            raise ValueError(
+                f"{where}: tag is {part.tag!r}: expected letters, digits, _ and - between < and >, "
+                "such as <BT>, and no symbol of fairseq's"
+            )
         parts.append(part)
     return parts
 

@@ -11,7 +11,7 @@ state.json says which steps are done, prepared.json that all are.
 import shutil
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from contextlib import ExitStack
 from functools import lru_cache, partial
 from importlib.metadata import version
@@ -34,6 +34,7 @@ from .binarize import binarize, subsets
 from .cleaning import trainable, why_dropped
 from .config import Corpus
 from .holding_out import draw, key
+from .mixing import PartText, divide
 from .parallel import ordered_map
 from .readers import Pair, read_pairs
 
@@ -129,21 +130,19 @@ def _summary(corpus: Corpus, state: dict) -> dict:
         "test_sets": state["test_sets"],
         "pairs": steps["bpe"],
         "training_pairs_read": steps["text"]["read"],
-        "dropped": _dropped(corpus, steps),
+        "dropped": _dropped(steps),
         "dictionary": steps["bin"],
         "post_process": corpus.post_process,
         "versions": {name: version(name) for name in LIBRARIES},
     }
 
 
-def _dropped(corpus: Corpus, steps: dict) -> dict[str, int]:
+def _dropped(steps: dict) -> dict[str, int]:
     """Why training pairs were dropped, and how many, by words and then by subwords."""
     dropped = dict(steps["text"].get("dropped", {}))
-    tokenized = steps["text"]["kept"] - sum(corpus.held_out.values())
-    if isinstance(corpus.hold_out, int):
-        tokenized -= steps["text"]["kept"] // corpus.hold_out
-    too_long = tokenized - steps["bpe"]["train"]
-    return dropped | ({"limits on subwords": too_long} if too_long else {})
+    # A preparation that an earlier version began has no word of it.
+    too_long = steps["text"].get("train", 0) - steps["bpe"]["train"]
+    return dropped | ({"limits on subwords": too_long} if too_long > 0 else {})
 
 
 def _report(word: str, output: Path, done: dict) -> dict:
@@ -196,12 +195,15 @@ def _tokenize(
     ):
         held: dict[int, str] = {}
         if corpus.reader == "cldr":
-            pairs = cldr.generate(*corpus.languages, corpus.sizes, corpus.seed)
+            generated = cldr.generate(*corpus.languages, corpus.sizes, corpus.seed)
+            texts = {split: [PartText(pairs)] for split, pairs in generated.items()}
         else:
             unpacked = inputs.unpack(sources, extracted)
-            pairs = {split: _pairs(parts) for split, parts in unpacked.items()}
+            texts = {split: _texts(corpus, split, found) for split, found in unpacked.items()}
             if corpus.held_out:
-                held = draw(_pairs(unpacked["train"]), corpus.held_out, corpus.seed, corpus.clean)
+                training = _texts(corpus, "train", unpacked["train"])
+                pairs = chain.from_iterable(text.pairs for text in training if text.tag is None)
+                held = draw(pairs, corpus.held_out, corpus.seed, corpus.clean)
         with ExitStack() as stack:
             writers = {
                 split: [
@@ -211,17 +213,22 @@ def _tokenize(
                 ]
                 for split in corpus.splits
             }
-            return tokenize_splits(corpus, pairs, writers, workers, held)
+            return tokenize_splits(corpus, texts, writers, workers, held)
 
 
-def _pairs(parts: list[tuple[inputs.Source, inputs.Source]]) -> Iterable[Pair]:
-    """The sentences of all parts of a split."""
-    return chain.from_iterable(read_pairs(*part) for part in parts)
+def _texts(
+    corpus: Corpus, split: str, files: list[tuple[inputs.Source, inputs.Source]]
+) -> list[PartText]:
+    """The sentences of each part of a split, read when they are asked for."""
+    return [
+        PartText(read_pairs(*pair), part.weight, part.tag)
+        for part, pair in zip(corpus.files[split], files, strict=True)
+    ]
 
 
 def tokenize_splits(
     corpus: Corpus,
-    pairs: dict[str, Iterable[Pair]],
+    texts: dict[str, list[PartText]],
     writers: dict[str, list[LineWriter]],
     workers: int,
     held: dict[int, str] | None = None,
@@ -230,27 +237,27 @@ def tokenize_splits(
 
     Args:
         corpus: the settings.
-        pairs: the sentences of each split.
+        texts: the parts of each split.
         writers: for each split, where the items of its `Lines` go.
         workers: number of processes.
         held: what is held out of the training text, as `holding_out.draw` gives it.
 
     Returns:
         Numbers of training pairs: read; kept by cleaning (for other splits, too, if held out);
-        dropped, by reason.
+        dropped, by reason; and `train`, those written, as often as their weights say.
     """
-    read = kept = 0
+    read = kept = untagged = written = 0
     dropped: Counter[str] = Counter()
     left = dict(held or {})
-    for split, stream in pairs.items():
+    for split, text in ((split, text) for split, parts in texts.items() for text in parts):
         function = partial(tokenize_chunk, corpus, split)
-        for chunk in ordered_map(function, stream, workers, f"tokenize {split}"):
+        for chunk in ordered_map(function, text.pairs, workers, f"tokenize {split}"):
             for lines, reason in chunk:
-                to = split
+                to, copies = split, 1
                 if split == "train":
                     read += 1
                     number = key(lines[0], corpus.seed) if held else 0
-                    if number in left and reason != "empty":
+                    if number in left and reason != "empty" and text.tag is None:
                         to, reason = left.pop(number), None
                     elif held and number in held:
                         reason = "same source as one held out"
@@ -258,11 +265,17 @@ def tokenize_splits(
                         dropped[reason] += 1
                         continue
                     kept += 1
-                    if not held and corpus.hold_out and kept % corpus.hold_out == 0:
-                        to = "valid"
+                    if corpus.hold_out and not held and text.tag is None:
+                        untagged += 1
+                        to = "train" if untagged % corpus.hold_out else "valid"
+                    if to == "train":
+                        lines = (*lines[:2], text.tagged(lines[2]), lines[3])
+                        copies = text.copies()
+                        written += copies
                 for writer, line in zip(writers[to], lines, strict=True):
-                    writer.write(line)
-    return {"read": read, "kept": kept, "dropped": dict(dropped.most_common())}
+                    for _ in range(copies):
+                        writer.write(line)
+    return {"read": read, "kept": kept, "dropped": dict(dropped.most_common()), "train": written}
 
 
 _tokenizer = lru_cache(Tokenizer)  # once in each process: it compiles large patterns
@@ -274,12 +287,18 @@ def tokenize_chunk(corpus: Corpus, split: str, pairs: list[Pair]) -> list[tuple[
     tokenizers = [
         _tokenizer(lang, corpus.tokenize, kind, corpus.subword) for lang in corpus.languages
     ]
+    tags = corpus.tags
     result: list[tuple[Lines, str | None]] = []
     for pair in pairs:
         source, target = (clean_line(line) for line in pair)
         tokens = tokenizers[0](source), tokenizers[1](target)
         reason = None
         if split == "train":
+            for line in tokens:
+                if divide(line, tags)[0]:
+                    raise ValueError(
+                        f"train: {line[:60]!r} begins with a tag of corpus.yml: choose another"
+                    )
             reason = why_dropped(*tokens, corpus.clean, unit="words")
         result.append(((source, target, *tokens), reason))
     return result
@@ -287,7 +306,8 @@ def tokenize_chunk(corpus: Corpus, split: str, pairs: list[Pair]) -> list[tuple[
 
 def _learn(corpus: Corpus, tok: Path, codes: Path, workers: int) -> None:
     training = [tok / f"train.{lang}" for lang in corpus.languages]
-    subwords.learn(corpus.subword, training, corpus.subword_size, corpus.seed, workers, codes)
+    size, seed, tags = corpus.subword_size, corpus.seed, corpus.tags
+    subwords.learn(corpus.subword, training, size, seed, workers, codes, tags)
 
 
 def _split(corpus: Corpus, tok: Path, codes: Path, bpe: Path, workers: int) -> dict[str, int]:
@@ -333,13 +353,15 @@ def split_text(
 
 def split_chunk(corpus: Corpus, split: str, codes: Path, pairs: list[Pair]) -> list[Pair]:
     """Splits some pairs into subwords; drops training pairs that are too long in subwords."""
-    sources, targets = (
-        apply(corpus.subword, codes, list(lines)) for lines in zip(*pairs, strict=True)
-    )
-    split_pairs = zip(sources, targets, strict=True)
-    if split != "train":
-        return list(split_pairs)
-    return [pair for pair in split_pairs if trainable(*pair, corpus.clean, unit="subwords")]
+    lines, targets = zip(*pairs, strict=True)
+    known = corpus.tags if split == "train" else ()
+    tags, sources = zip(*(divide(line, known) for line in lines), strict=True)
+    sources, targets = (apply(corpus.subword, codes, list(x)) for x in (sources, targets))
+    return [
+        (tag + source, target)
+        for tag, source, target in zip(tags, sources, targets, strict=True)
+        if split != "train" or trainable(source, target, corpus.clean, unit="subwords")
+    ]
 
 
 def _binarize(

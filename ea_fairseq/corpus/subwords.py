@@ -3,12 +3,14 @@
 import io
 import sys
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterator
+from itertools import chain
 from pathlib import Path
 
 from subword_nmt.learn_bpe import learn_bpe
 
 from ..files import LineWriter, new_file
+from .mixing import divide
 from .parallel import ordered_map
 
 # Different words that BPE is learned on at most: each takes about a kilobyte while it learns.
@@ -17,7 +19,15 @@ MOST_WORDS = 4_000_000
 SENTENCES = 5_000_000
 
 
-def learn(kind: str, files: list[Path], size: int, seed: int, workers: int, path: Path) -> None:
+def learn(
+    kind: str,
+    files: list[Path],
+    size: int,
+    seed: int,
+    workers: int,
+    path: Path,
+    tags: Collection[str] = (),
+) -> None:
     """Learns subwords on all `files` together and writes them to `path`.
 
     Args:
@@ -27,26 +37,31 @@ def learn(kind: str, files: list[Path], size: int, seed: int, workers: int, path
         seed: of sentencepiece's sampling.
         workers: number of processes.
         path: the codes, or the sentencepiece model.
+        tags: what lines may begin with that is no text to learn from.
     """
-    (_learn_bpe if kind == "bpe" else _learn_sentencepiece)(files, size, seed, workers, path)
+    function = _learn_bpe if kind == "bpe" else _learn_sentencepiece
+    function(files, size, seed, workers, path, tags)
 
 
-def read_tokens(path: Path) -> Iterator[str]:
-    """The lines of a tokenised file."""
+def read_tokens(path: Path, without: Collection[str] = ()) -> Iterator[str]:
+    """The lines of a tokenised file, without some tags that they may begin with."""
     with open(path, encoding="utf-8", newline="\n") as file:
         for line in file:
-            yield line.removesuffix("\n")
+            yield divide(line.removesuffix("\n"), without)[1]
 
 
 def _count(lines: list[str]) -> Counter:
     return Counter(word for line in lines for word in line.split(" ") if word)
 
 
-def _learn_bpe(files: list[Path], size: int, seed: int, workers: int, path: Path) -> None:
+def _learn_bpe(
+    files: list[Path], size: int, seed: int, workers: int, path: Path, tags: Collection[str]
+) -> None:
     del seed  # nothing is drawn at random
     words: Counter = Counter()
     for file in files:
-        for counts in ordered_map(_count, read_tokens(file), workers, f"words of {file.name}"):
+        lines = read_tokens(file, tags)
+        for counts in ordered_map(_count, lines, workers, f"words of {file.name}"):
             words.update(counts)
             if len(words) > MOST_WORDS:
                 words = _without_rarest(words, MOST_WORDS // 2)
@@ -71,14 +86,16 @@ def _without_rarest(words: Counter, most: int) -> Counter:
     return kept
 
 
-def _learn_sentencepiece(files: list[Path], size: int, seed: int, workers: int, path: Path) -> None:
+def _learn_sentencepiece(
+    files: list[Path], size: int, seed: int, workers: int, path: Path, tags: Collection[str]
+) -> None:
     import sentencepiece
 
     model = io.BytesIO()
     sentencepiece.set_random_generator_seed(seed)
     try:
         sentencepiece.SentencePieceTrainer.train(
-            sentence_iterator=_sentences(files),
+            sentence_iterator=chain.from_iterable(read_tokens(file, tags) for file in files),
             model_writer=model,
             vocab_size=size,
             hard_vocab_limit=False,  # a small corpus may not have as many pieces
@@ -94,8 +111,3 @@ def _learn_sentencepiece(files: list[Path], size: int, seed: int, workers: int, 
         raise ValueError(f"subword_size {size}: sentencepiece refused: {reason}") from error
     with new_file(path) as temporary:
         temporary.write_bytes(model.getvalue())
-
-
-def _sentences(files: Iterable[Path]) -> Iterator[str]:
-    for file in files:
-        yield from read_tokens(file)
