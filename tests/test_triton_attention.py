@@ -8,6 +8,7 @@ import torch
 from attention_cases import attention_inputs, results, steps_in_turn
 from torch.utils.checkpoint import checkpoint
 
+from ea_fairseq.errors import UserError
 from ea_fairseq.kernels.library import torch_alone
 from ea_fairseq.kernels.ways import interprets, way
 from ea_fairseq.variants.cached_heads import CachedHeads
@@ -185,6 +186,32 @@ def test_two_runs_give_the_same_bits():
     inputs = case("encoder", 2, (2, 33, 33), 3)
     for ours, again in zip(results(*inputs), results(*inputs), strict=True):
         assert torch.equal(ours, again)
+
+
+def test_parts_of_a_wider_tensor_get_their_gradients():
+    """Queries, keys and values of one projection; one sentence that stands for several."""
+    transform, tensors, visible = case("decoder", 2, (2, 3, 3), 3)
+    wide = torch.randn(3, 2, 3 * 12, device=DEVICE, requires_grad=True)
+    one = torch.randn(1, 2, 3, 6, device=DEVICE, requires_grad=True)
+
+    def run():
+        parts = [part.unflatten(2, (2, 6)).permute(1, 2, 0, 3) for part in wide.chunk(3, dim=-1)]
+        parts[1] = parts[1] + one.expand(2, 2, 3, 6)
+        outputs = transform.attend(*parts, 0.7, visible, tensors[3])[:2]
+        outputs += transform.attend(*[one.expand(2, 2, 3, 6)] * 3, 0.7, visible, None)[:2]
+        loss = sum(output.square().sum() for output in outputs)
+        return [*outputs, *torch.autograd.grad(loss, [wide, one, *transform.parameters()])]
+
+    found = run()
+    with torch_alone():
+        assert_close(found, run())
+
+
+def test_second_derivatives_are_refused_in_a_line():
+    transform, tensors, visible = case("encoder", 2, (1, 2, 2), 1)
+    output = transform.attend(*tensors[:3], 0.7, visible, tensors[3])[0]
+    with pytest.raises(UserError, match="no second derivatives.*EA_FAIRSEQ_NATIVE=0"):
+        torch.autograd.grad(output.square().sum(), tensors, create_graph=True)
 
 
 def test_keeps_no_map_for_the_gradient():

@@ -18,8 +18,9 @@ def gpu(monkeypatch, caplog):
     said."""
     monkeypatch.delenv("EA_FAIRSEQ_NATIVE", raising=False)
 
-    def gpu(shape=(2, 4, 5, 8), dtype=torch.float32, kernel_size=3, **machine):
-        machine = {"capability": (9, 0), "triton": "3.7.1", "hip": None, **machine}
+    def gpu(shape=(2, 4, 5, 8), dtype=torch.float32, kernel_size=3, src_len=7, cached=0, **machine):
+        machine = {"capability": (9, 0), "triton": "3.7.1", "hip": None, "fault": None, **machine}
+        monkeypatch.setattr(ways, "_fault", lambda _: machine["fault"])
         ways._triton_runs_on_gpu.cache_clear()
         ways._say.cache_clear()
         monkeypatch.setattr(torch.cuda, "get_device_name", lambda _: "a chip")
@@ -31,7 +32,7 @@ def gpu(monkeypatch, caplog):
         queries = SimpleNamespace(device=device, dtype=dtype, shape=torch.Size(shape))
         caplog.clear()
         with caplog.at_level(logging.WARNING):
-            found = {ways.way(queries, 7, kernel_size) for _ in range(3)}
+            found = {ways.way(queries, src_len, kernel_size, cached) for _ in range(3)}
         return *found, caplog.messages
 
     yield gpu
@@ -49,7 +50,12 @@ def test_a_gpu_takes_triton(gpu, dtype):
     "machine, said",
     [
         ({"capability": (7, 5)}, "a chip, Triton 3.7.1: the kernels need compute capability 8.0"),
-        ({"triton": "2.1.0"}, "a chip, Triton 2.1.0: the kernels need Triton 3.4"),
+        ({"triton": "2.1.0"}, "a chip, Triton 2.1.0: the kernels need Triton from 3.4 on"),
+        (
+            {"triton": "4.0.0+git1"},
+            "Triton 4.0.0+git1: the kernels need Triton from 3.4 on, before 4",
+        ),
+        ({"fault": "no cc"}, "a chip, Triton 3.7.1: no kernel starts (no cc)"),
         ({"triton": None}, "Triton cannot be imported"),
         ({"hip": "6.4"}, "nothing was tried on AMD; EA_FAIRSEQ_NATIVE=triton"),
         ({"dtype": torch.float64}, "not made for torch.float64 numbers"),
@@ -57,12 +63,39 @@ def test_a_gpu_takes_triton(gpu, dtype):
         ({"shape": (2, 4, 5, 65)}, "not made for a head_dim of 65"),
         ({"kernel_size": 7}, "not made for a kernel of 7"),
         ({"shape": (1 << 25, 16, 5, 8)}, "not made for maps this large"),
+        ({"shape": (1, 1, 1, 8), "src_len": 1 << 22}, "not made for maps this large"),
+        ({"cached": 1 << 31}, "not made for maps this large"),
     ],
 )
 def test_what_triton_does_not_do_falls_back_to_torch_and_says_so_once(gpu, machine, said):
     found, messages = gpu(**machine)
     assert found == "torch" and len(messages) == 1
     assert said in messages[0] and "torch alone is used" in messages[0]
+
+
+@pytest.mark.parametrize(
+    "empty", [{"shape": (0, 4, 5, 8)}, {"shape": (2, 4, 0, 8)}, {"src_len": 0}]
+)
+def test_what_is_empty_needs_no_launch(gpu, empty):
+    assert gpu(**empty) == ("torch", [])
+
+
+@pytest.mark.parametrize(
+    "fault, said",
+    [
+        (RuntimeError("Failed to find C compiler.\nPlease"), "Failed to find C compiler."),
+        (PermissionError(), "PermissionError"),
+    ],
+)
+def test_a_kernel_that_does_not_start_says_why_in_a_line(monkeypatch, fault, said):
+    kernels = pytest.importorskip("ea_fairseq.kernels.triton_kernels", exc_type=ImportError)
+
+    def start(device):
+        assert device == torch.device("cuda", 1)
+        raise fault
+
+    monkeypatch.setattr(kernels, "start", start)
+    assert ways._fault(1) == said
 
 
 @pytest.mark.parametrize("switch, way", [("0", "torch"), ("cpp", "torch"), ("triton", "triton")])

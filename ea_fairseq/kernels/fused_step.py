@@ -57,7 +57,7 @@ def fused_step(
     )
     rows = None if cached.rows is None else cached.rows.contiguous()
     keys, values = with_rows(cached.keys), with_rows(cached.values)
-    if way(queries, src_len, kernel.size(-1)) == "triton":
+    if way(queries, src_len, kernel.size(-1), keys.numel()) == "triton":
         from .triton_step import evolving_attention_step
 
         output, evolved, probs, pending, rows_visible = evolving_attention_step(

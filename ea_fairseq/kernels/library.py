@@ -83,7 +83,7 @@ def first_gradient(backward: Callable[..., Any]) -> Callable[..., Any]:
     def checked(ctx: Any, *grads: Tensor | None) -> Any:
         if torch.is_grad_enabled():
             raise UserError(
-                "the compiled library has no second derivatives (create_graph=True): "
+                "what is compiled has no second derivatives (create_graph=True): "
                 f"set {SWITCH}=0 for torch alone"
             )
         return backward(ctx, *grads)

@@ -8,12 +8,14 @@ import triton
 from torch import Tensor
 
 from . import triton_kernels as kernels
+from .library import first_gradient
 
 
 def attention(
     queries, keys, values, visible, carry, kernel, bias, evolution, dropout, need_carry, need_probs
 ) -> tuple[Tensor, Tensor | None, Tensor | None]:
     """:func:`~.fused_attention.fused_attention` on contiguous tensors, by Triton."""
+    queries, keys, values = map(_near, (queries, keys, values))
     seed = torch.randint(2**62, (1,), device=queries.device) if dropout > 0 else None
     output, evolved, probs, _ = evolving_attention(
         *(queries, keys, values, visible, None if carry is None else carry.float()),
@@ -22,6 +24,11 @@ def attention(
         *(evolution.lower_triangular, dropout, need_carry, need_probs),
     )
     return output, evolved if need_carry else None, probs if need_probs else None
+
+
+def _near(tensor: Tensor) -> Tensor:
+    """(batch, heads, length, head_dim) such that a head's positions are within 32 bits."""
+    return tensor if tensor.size(2) * tensor.stride(2) < 2**31 else tensor.contiguous()
 
 
 def forward(
@@ -60,11 +67,12 @@ def forward(
     """
     m = _Attention(queries, keys, values, visible, kernel, bias, down, right, lower_triangular)
     mixed, evolved = m.new_map(), m.new_map()
-    m.mix(mixed, carry, alpha, scaling)
-    m.evolve(mixed, evolved, None, beta)
     output, normalizers = torch.empty_like(queries), m.new_rows()
     probs = m.new_map() if need_probs else None
-    m.attend(evolved, seed, dropout, output, normalizers, probs)
+    with kernels.on_device_of(queries):
+        m.mix(mixed, carry, alpha, scaling)
+        m.evolve(mixed, evolved, None, beta)
+        m.attend(evolved, seed, dropout, output, normalizers, probs)
     nothing = normalizers.new_empty(0)
     evolved = evolved if need_carry else nothing
     return output, evolved, nothing.clone() if probs is None else probs, normalizers
@@ -118,26 +126,38 @@ def backward(
         correction: (batch, heads, tgt_len), each row's sum of grad_probs times probabilities
         others: see :func:`forward`
     """
+    (queries, grad_queries), (keys, grad_keys), (values, grad_values) = map(
+        _with_gradient, (queries, keys, values)
+    )
+    grad_kernel, grad_bias = torch.empty_like(kernel), torch.empty_like(bias)
     m = _Attention(queries, keys, values, visible, kernel, bias, down, right, lower_triangular)
     mixed, evolved, active = m.new_map(), m.new_map(), m.new_active()
-    m.mix(mixed, carry, alpha, scaling)
-    m.evolve(mixed, evolved, active, beta)
-    grad_values = torch.empty_like(values)
-    grads = grad_output, grad_evolved, grad_probs, correction
-    m.attend_gradient(evolved, seed, dropout, output, normalizers, grads, grad_values)
+    grad_mixed, parts = m.new_map(), m.new_parts()
+    above = grad_output, grad_evolved, grad_probs, correction
+    grads = grad_queries, grad_keys, grad_kernel, grad_bias
     # One map serves two gradients, which differ by a factor.
     weight = alpha if carry is not None and alpha > 0 else 1.0
     rest = 1 - alpha if carry is not None else 1.0
-    grad_mixed, parts = m.new_map(), m.new_parts()
-    m.evolve_gradient(evolved, active, mixed, grad_mixed, parts, beta, weight)
-    grads = [torch.empty_like(tensor) for tensor in (queries, keys, kernel, bias)]
-    m.products_gradient(grad_mixed, parts, *grads, beta, rest / weight, scaling)
-    grad_queries, grad_keys, grad_kernel, grad_bias = grads
+    with kernels.on_device_of(queries):
+        m.mix(mixed, carry, alpha, scaling)
+        m.evolve(mixed, evolved, active, beta)
+        m.attend_gradient(evolved, seed, dropout, output, normalizers, above, grad_values)
+        m.evolve_gradient(evolved, active, mixed, grad_mixed, parts, beta, weight)
+        m.products_gradient(grad_mixed, parts, *grads, beta, rest / weight, scaling)
     if carry is None:
         grad_mixed = grad_mixed.new_empty(0)
     elif alpha == 0:
         grad_mixed.zero_()
     return grad_queries, grad_keys, grad_values, grad_mixed, grad_kernel, grad_bias
+
+
+def _with_gradient(tensor: Tensor) -> tuple[Tensor, Tensor]:
+    """The tensor and a place for its gradient, which lie alike: a part of a wider tensor, or one
+    that repeats itself, is copied."""
+    grad = torch.empty_like(tensor)
+    if grad.stride() != tensor.stride():
+        tensor = torch.empty_like(tensor).copy_(tensor)
+    return tensor, grad
 
 
 evolving_attention_gradient = torch.library.custom_op(
@@ -161,6 +181,7 @@ def _keep(ctx, inputs, output):
     ctx.set_materialize_grads(False)
 
 
+@first_gradient
 def _differentiate(ctx, grad_output, grad_evolved, grad_probs, _):
     *inputs, output, normalizers, probs = ctx.saved_tensors
     carry = inputs[4]

@@ -20,6 +20,9 @@ Names in capitals are constants of a compiled form:
     PRECISION       of products of float32
 """
 
+import contextlib
+
+import torch
 import triton
 import triton.language as tl
 
@@ -27,7 +30,40 @@ import triton.language as tl
 SIZES = [
     *("heads", "tgt_len", "src_len", "total", "down", "right"),
     *("visible_batch", "visible_row", "images", "parts", "row_blocks", "column_blocks"),
+    *("held", "hypotheses"),
 ]
+
+
+def on_device_of(tensor: torch.Tensor) -> contextlib.AbstractContextManager:
+    """Inside the context launches go to the tensor's device: of several GPUs, Triton takes the
+    current one, where the numbers need not be."""
+    if tensor.device.type == "cuda":
+        return torch.cuda.device(tensor.device)
+    return contextlib.nullcontext()
+
+
+def start(device: torch.device) -> None:
+    """Runs a kernel there that is as good as none.
+
+    Raises:
+        Exception: whatever keeps Triton from it
+    """
+    place = torch.zeros(1, dtype=torch.int32, device=device)
+    with on_device_of(place):
+        _write_one[(1,)](place)
+    if place.item() != 1:
+        raise RuntimeError("a kernel that writes a number wrote none")
+
+
+@triton.jit
+def _write_one(place):
+    tl.store(place, 1)
+
+
+@triton.jit
+def _base(sentence, batch_stride, head, head_stride):
+    """Where a head's numbers begin. Maps are below 2**31 numbers, what they come from need not."""
+    return sentence.to(tl.int64) * batch_stride + head.to(tl.int64) * head_stride
 
 
 @triton.jit
@@ -89,8 +125,8 @@ def mix(
     sentence, head = tl.program_id(0) // heads, tl.program_id(0) % heads
     rows = tl.program_id(1) * ROWS + tl.arange(0, ROWS)
     columns = tl.program_id(2) * COLUMNS + tl.arange(0, COLUMNS)
-    queries += sentence * queries_batch + head * queries_head
-    keys += sentence * keys_batch + head * keys_head
+    queries += _base(sentence, queries_batch, head, queries_head)
+    keys += _base(sentence, keys_batch, head, keys_head)
     logits = scaling * _products(
         queries, queries_row, rows, tgt_len, keys, keys_row, columns, src_len,
         head_dim, DEPTH, DEEP, PRECISION,
@@ -163,8 +199,8 @@ def attend(
     """
     sentence, head = tl.program_id(0) // heads, tl.program_id(0) % heads
     rows = tl.program_id(1) * ROWS + tl.arange(0, ROWS)
-    values += sentence * values_batch + head * values_head
-    output += sentence * output_batch + head * output_head
+    values += _base(sentence, values_batch, head, values_head)
+    output += _base(sentence, output_batch, head, output_head)
     first = (tl.program_id(0) * tgt_len + rows) * src_len
     top = tl.full((ROWS,), float("-inf"), tl.float32)
     total = tl.zeros((ROWS,), tl.float32)
@@ -221,9 +257,9 @@ def attend_gradient(
     """
     sentence, head = tl.program_id(0) // heads, tl.program_id(0) % heads
     columns = tl.program_id(1) * COLUMNS + tl.arange(0, COLUMNS)
-    values_here = sentence * values_batch + head * values_head
-    output += sentence * output_batch + head * output_head
-    grad_output += sentence * grad_batch + head * grad_head
+    values_here = _base(sentence, values_batch, head, values_head)
+    output += _base(sentence, output_batch, head, output_head)
+    grad_output += _base(sentence, grad_batch, head, grad_head)
     sums = tl.zeros((COLUMNS, DEPTH), tl.float32)
     for start in range(0, tgt_len, ROWS):
         rows = start + tl.arange(0, ROWS)
@@ -446,8 +482,9 @@ def products_gradient(
         blocks = tl.where(of_keys, column_blocks, row_blocks)
         program -= tl.where(of_keys, total * row_blocks, 0)
         index, block = program // blocks, program % blocks
-        queries_here = index // heads * queries_batch + index % heads * queries_head
-        keys_here = index // heads * keys_batch + index % heads * keys_head
+        sentence, head = index // heads, index % heads
+        queries_here = _base(sentence, queries_batch, head, queries_head)
+        keys_here = _base(sentence, keys_batch, head, keys_head)
         if of_keys:
             _keys_gradient(
                 block, index, grad_mixed, queries + queries_here, queries_row,
@@ -500,7 +537,7 @@ def mix_step(
     columns = tl.program_id(1) * COLUMNS + tl.arange(0, COLUMNS)
     inside = columns < src_len
     dims = tl.arange(0, DEPTH)
-    query = queries + hypothesis * queries_batch + head * queries_head + dims
+    query = queries + _base(hypothesis, queries_batch, head, queries_head) + dims
     q = tl.load(query, mask=dims < head_dim, other=0.0).to(tl.float32)
     owners = _rows_of(rows, hypothesis, columns, src_len, hypotheses)
     base = keys + head * head_dim

@@ -7,8 +7,7 @@ from torch import Tensor
 from . import triton_kernels as kernels
 
 
-@torch.library.custom_op("ea_fairseq::evolving_attention_step", mutates_args=())
-def evolving_attention_step(
+def step(
     queries: Tensor,
     keys: Tensor,
     values: Tensor,
@@ -55,28 +54,34 @@ def evolving_attention_step(
     )
     visible_batch = 0 if visible is None else visible.stride(0)
     columns = block(head_dim)
-    kernels.mix_step[batch * heads, triton.cdiv(src_len, columns["COLUMNS"])](
-        *(queries, keys, rows, carry, flags, mixed),
-        *(heads, src_len, head_dim, hypotheses, alpha, scaling),
-        *(*queries.stride()[:2], *keys.stride()[:2], visible_batch),
-        **columns,
-    )
     held = 0 if pending is None else pending.size(3)
-    kernels.evolve_step[batch, triton.cdiv(src_len + 2 * right, WIDTH)](
-        *(mixed, kernel, bias, flags, pending, owners_visible, evolved, new_pending),
-        *(heads, src_len, held, right, beta, visible_batch),
-        SIZE=size,
-        CHANNELS=triton.next_power_of_2(heads),
-        COLUMNS=WIDTH,
-    )
-    kernels.attend_step[(batch * heads,)](
-        *(evolved, values, rows, flags, owners_visible, output),
-        *(probs if need_probs else None, new_owners_visible),
-        *(heads, src_len, head_dim, hypotheses, *values.stride()[:2], visible_batch),
-        SIZE=size,
-        **columns,
-    )
+    with kernels.on_device_of(queries):
+        kernels.mix_step[batch * heads, triton.cdiv(src_len, columns["COLUMNS"])](
+            *(queries, keys, rows, carry, flags, mixed),
+            *(heads, src_len, head_dim, hypotheses, alpha, scaling),
+            *(*queries.stride()[:2], *keys.stride()[:2], visible_batch),
+            **columns,
+        )
+        kernels.evolve_step[batch, triton.cdiv(src_len + 2 * right, WIDTH)](
+            *(mixed, kernel, bias, flags, pending, owners_visible, evolved, new_pending),
+            *(heads, src_len, held, right, beta, visible_batch),
+            SIZE=size,
+            CHANNELS=triton.next_power_of_2(heads),
+            COLUMNS=WIDTH,
+        )
+        kernels.attend_step[(batch * heads,)](
+            *(evolved, values, rows, flags, owners_visible, output),
+            *(probs if need_probs else None, new_owners_visible),
+            *(heads, src_len, head_dim, hypotheses, *values.stride()[:2], visible_batch),
+            SIZE=size,
+            **columns,
+        )
     return output, evolved, probs, new_pending, new_rows_visible
+
+
+evolving_attention_step = torch.library.custom_op(
+    "ea_fairseq::evolving_attention_step", step, mutates_args=()
+)
 
 
 @evolving_attention_step.register_fake

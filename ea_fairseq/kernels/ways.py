@@ -3,6 +3,7 @@
 import functools
 import logging
 import os
+import re
 
 import torch
 from torch import Tensor
@@ -15,27 +16,32 @@ logger = logging.getLogger(__name__)
 TYPES = (torch.float32, torch.float16, torch.bfloat16)
 KERNEL_SIZES = (1, 3, 5)
 MAX_HEADS, MAX_HEAD_DIM = 16, 64
-MAX_NUMBERS = 2**31 - 1  # of a map: its places are 32-bit integers
+# Of a tensor: places are 32-bit integers, and the last blocks reach beyond the last number.
+MAX_NUMBERS = 2**31 - 2**16
+MAX_LENGTH = 65_535 * 32  # of rows or columns: what a grid has, in blocks of 32
 CAPABILITY = (8, 0)  # of NVIDIA's chips
 VERSIONS = (3, 4), (4, 0)  # of Triton: from, to before
 
 
-def way(queries: Tensor, src_len: int, kernel_size: int) -> str:
+def way(queries: Tensor, src_len: int, kernel_size: int, cached: int = 0) -> str:
     """How evolving attention with a convolution is computed: "torch", "cpp" or "triton".
 
     Args:
         queries: (batch, heads, tgt_len, head_dim)
         src_len: keys of each
         kernel_size: of the convolution
+        cached: numbers of the keys that decoding keeps
 
     Raises:
         UserError: where ``EA_FAIRSEQ_NATIVE`` has a value that it does not know
     """
     if is_available(queries):
         return "cpp"
+    batch, heads, tgt_len, head_dim = queries.shape
+    if batch == 0 or tgt_len == 0 or src_len == 0:  # nothing to launch
+        return "torch"
     if not _triton_runs_on(queries.device.type, queries.device.index):
         return "torch"
-    batch, heads, tgt_len, head_dim = queries.shape
     if queries.dtype not in TYPES:
         return _torch_instead(f"{queries.dtype} numbers")
     if heads > MAX_HEADS:
@@ -44,7 +50,8 @@ def way(queries: Tensor, src_len: int, kernel_size: int) -> str:
         return _torch_instead(f"a head_dim of {head_dim}")
     if kernel_size not in KERNEL_SIZES:
         return _torch_instead(f"a kernel of {kernel_size}")
-    if batch * heads * tgt_len * src_len > MAX_NUMBERS:
+    numbers = max(batch * heads * tgt_len * src_len, cached)
+    if numbers > MAX_NUMBERS or max(tgt_len, src_len) > MAX_LENGTH:
         return _torch_instead("maps this large")
     return "triton"
 
@@ -76,9 +83,10 @@ def _triton_runs_on_gpu(index: int | None) -> bool:
         return False
     name, capability = torch.cuda.get_device_name(index), torch.cuda.get_device_capability(index)
     here = f"{name}, Triton {triton.__version__}"
-    version = tuple(int(part) for part in triton.__version__.split(".")[:2])
+    version = tuple(int(part) for part in re.findall(r"\d+", triton.__version__)[:2])
     if not VERSIONS[0] <= version < VERSIONS[1]:
-        _say(f"{here}: the kernels need Triton {VERSIONS[0][0]}.{VERSIONS[0][1]} or later")
+        oldest, newest = (".".join(map(str, ends)) for ends in VERSIONS)
+        _say(f"{here}: the kernels need Triton from {oldest} on, before {newest}")
         return False
     if torch.version.hip and chosen != "triton":
         _say(f"{here}: nothing was tried on AMD; {SWITCH}=triton takes the kernels all the same")
@@ -86,7 +94,24 @@ def _triton_runs_on_gpu(index: int | None) -> bool:
     if not torch.version.hip and capability < CAPABILITY:
         _say(f"{here}: the kernels need compute capability {CAPABILITY[0]}.{CAPABILITY[1]}")
         return False
+    fault = _fault(index)
+    if fault is not None:
+        _say(f"{here}: no kernel starts ({fault})")
+        return False
     return True
+
+
+def _fault(index: int | None) -> str | None:
+    """Why Triton cannot start a kernel there, or None: it wants a C compiler, Python's headers, a
+    folder that it may write to and a chip that its compiler knows."""
+    try:
+        from .triton_kernels import start
+
+        start(torch.device("cuda", index))
+    except Exception as error:  # of Triton, of its compilers or of the driver
+        lines = str(error).strip().splitlines()
+        return lines[0] if lines else type(error).__name__
+    return None
 
 
 @torch.compiler.assume_constant_result

@@ -192,7 +192,8 @@ class EvolvingLogits(LogitTransform):
         logits: Tensor | None = None,
     ) -> tuple[Tensor, Tensor | None, Tensor | None, State]:
         """See :meth:`LogitTransform.attend_step`; compiled where that is possible."""
-        compiled = self._way(queries, cached.src_len, logits) != "torch" and dropout == 0
+        numbers = cached.values.numel()
+        compiled = self._way(queries, cached.src_len, logits, numbers) != "torch" and dropout == 0
         tensors = (queries, cached.keys, cached.values, carry, *state.values())
         if not compiled or needs_gradient(*tensors, *self.parameters()):
             return super().attend_step(
@@ -211,11 +212,11 @@ class EvolvingLogits(LogitTransform):
             need_probs=need_probs,
         )
 
-    def _way(self, queries: Tensor, src_len: int, logits: Tensor | None) -> str:
+    def _way(self, queries: Tensor, src_len: int, logits: Tensor | None, cached: int = 0) -> str:
         """What is compiled knows the fixed numbers alone."""
         if self.convolution is None or self.learned_mixing or logits is not None:
             return "torch"
-        return way(queries, src_len, self.convolution.kernel_size[0])
+        return way(queries, src_len, self.convolution.kernel_size[0], cached)
 
     def _evolution(self, scaling: float) -> Evolution:
         convolution = self.convolution
