@@ -3,19 +3,62 @@
 from pathlib import Path
 
 from setuptools import find_packages, setup
+from setuptools.command.build_py import build_py
+
+ROOT = Path(__file__).parent
+
+#: What ea-recipe needs, and what one does with its runs: in a clone beside the package, in a wheel
+#: inside of it (ea_fairseq/recipes/places.py). The other scripts are about the clone.
+CARRIED = [
+    *ROOT.glob("examples/**/*.yml"),
+    *(
+        ROOT / "scripts" / f"{name}.py"
+        for name in (
+            *("ablation", "attention_statistics", "average_checkpoints", "compare"),
+            *("evaluate", "export_model", "model_cost", "plot_attention", "plot_training"),
+            *("prepare", "run_recipe", "syntax_hints", "time_to_match", "translate"),
+        )
+    ),
+]
+
+
+class BuildWithRecipes(build_py):
+    """Puts recipes and scripts into the wheel, of which the tree thus has one copy."""
+
+    def run(self):
+        super().run()
+        for source, target in self._carried():
+            self.mkpath(str(target.parent))
+            self.copy_file(str(source), str(target))
+
+    def get_outputs(self, include_bytecode=1):
+        return [*super().get_outputs(include_bytecode), *(str(t) for _, t in self._carried())]
+
+    def _carried(self):
+        if self.editable_mode:  # the clone is used as it is
+            return []
+        inside = Path(self.build_lib, "ea_fairseq")
+        return [(source, inside / source.relative_to(ROOT)) for source in CARRIED]
+
 
 setup(
     name="ea_fairseq",
     version="0.1.0",
     description="Evolving attention for neural machine translation, as a fairseq plugin",
-    long_description=Path(__file__).with_name("README.md").read_text(encoding="utf-8"),
+    long_description=(ROOT / "README.md").read_text(encoding="utf-8"),
     long_description_content_type="text/markdown",
     license="MIT",
     packages=find_packages(include=["ea_fairseq", "ea_fairseq.*"]),
     # So that an editable install is an entry of the path: found before a folder of that name.
     package_dir={"": "."},
     package_data={"ea_fairseq.kernels": ["*.cpp", "*.h"], "ea_fairseq.page": ["page.*"]},
-    entry_points={"console_scripts": ["ea-translate = ea_fairseq.translation.command:main"]},
+    cmdclass={"build_py": BuildWithRecipes},
+    entry_points={
+        "console_scripts": [
+            "ea-translate = ea_fairseq.translation.command:main",
+            "ea-recipe = ea_fairseq.recipes.command:run",
+        ]
+    },
     python_requires=">=3.11,<3.13",
     install_requires=[
         "torch>=2.6",

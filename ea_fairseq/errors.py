@@ -14,7 +14,8 @@ from types import TracebackType
 
 # What fairseq itself raises for a path in the command that cannot be used.
 _PATH_ERRORS = (FileNotFoundError, NotADirectoryError, IsADirectoryError, PermissionError)
-_SCRIPTS = Path(__file__).resolve().parent.parent / "scripts"
+# Beside the package in a clone, inside of it where a wheel was installed.
+_SCRIPTS = [folder / "scripts" for folder in Path(__file__).resolve().parents[:2]]
 
 
 class UserError(ValueError):
@@ -46,7 +47,7 @@ def running_a_command() -> bool:
     return (
         program.name.startswith("fairseq-")
         or program.parent.name == "fairseq_cli"
-        or program.resolve().parent == _SCRIPTS
+        or program.resolve().parent in _SCRIPTS
     )
 
 

@@ -16,9 +16,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import run_recipe
-
 from ea_fairseq.files import read_json, write_json, write_lines
+from ea_fairseq.recipes import command
 from ea_fairseq.recipes.arguments import add_arguments
 from ea_fairseq.recipes.comparison import Runs, compare, read_runs
 from ea_fairseq.recipes.differences import differences, listed
@@ -123,13 +122,13 @@ def make_parser() -> argparse.ArgumentParser:
 
 
 def run_all(args: argparse.Namespace) -> int:
-    """All recipes, run by run_recipe.py; what is done is skipped there."""
+    """All recipes, run by ea-recipe; what is done is skipped there."""
     options = ["--work-dir", str(args.work_dir), "--seeds", *map(str, args.seeds)]
     options += ["--name", args.name, "--jobs", str(args.jobs)]
     options += ["--raw", str(args.raw)] if args.raw else []
     options += ["--threads", str(args.threads)] if args.threads else []
     options += [f"--set={override}" for override in args.set]
-    return run_recipe.main([str(args.corpus), "--variant", *ROWS, *options])
+    return command.main([str(args.corpus), "--variant", *ROWS, *options])
 
 
 def read_row(name: str, args: argparse.Namespace) -> dict[str, Any]:

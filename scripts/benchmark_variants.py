@@ -17,18 +17,18 @@ import sys
 from pathlib import Path
 
 from benchmark import suite_decode, suite_train
-from benchmarks.models import BASELINES, Setting
-from model_cost import cost
 
 from ea_fairseq.files import write_lines
 from ea_fairseq.recipes.tables import table
-from ea_fairseq.variants import architectures
 
 
 def main(argv: list[str] | None = None) -> int:
     """Measure and print."""
     args = make_parser().parse_args(argv)
     import torch
+    from benchmarks.models import BASELINES, Setting
+
+    from ea_fairseq.variants import architectures
 
     torch.set_num_threads(args.threads)
     setting, baseline = Setting(threads=args.threads), BASELINES[args.size]
@@ -50,6 +50,8 @@ def main(argv: list[str] | None = None) -> int:
 
 def row(arch: str, *times: float) -> list[str]:
     """Cells of an architecture; the baseline's times are 1."""
+    from ea_fairseq.models.cost import cost
+
     counted = cost(arch)
     ratios = [f"{ratio:.2f}" for ratio in times or (1.0, 1.0)]
     return [arch, f"{counted['parameters']:,}", f"{counted['flops'] / 1e6:,.1f}M", *ratios]
@@ -60,7 +62,7 @@ def make_parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--size", choices=tuple(BASELINES), default="lite")
+    parser.add_argument("--size", choices=("lite", "base"), default="lite")
     parser.add_argument("--rounds", type=_positive, default=3, help="of A B B A (default: 3)")
     parser.add_argument("--threads", type=_positive, default=2, help="of torch (default: 2)")
     parser.add_argument("--markdown", type=Path, metavar="FILE", help="write the table there too")

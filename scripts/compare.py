@@ -6,7 +6,7 @@
     python scripts/compare.py baseline.txt new.txt --references test.en
     python scripts/compare.py work/runs/multi30k.de-en/transformer_lite new.txt
 
-A system is a folder made by run_recipe.py (of one seed, or of a recipe with all its seeds) or a
+A system is a folder made by ea-recipe (of one seed, or of a recipe with all its seeds) or a
 file of translations as text; beside a run it is compared on that test set of the run which has its
 --references, or as many sentences. Each test set has a row, then all of them together. The interval
 and p leave the choice of sentences and, with several runs, that of the seeds to chance. p by seed

@@ -5,7 +5,7 @@
         work/runs/multi30k.de-en/ea_transformer_lite
 
 A folder is that of a recipe with all its seeds, or of one run. Core hours are hours of training,
-validations included, times the threads (run_recipe.py's --threads); what else ran on the machine
+validations included, times the threads (ea-recipe's --threads); what else ran on the machine
 is in them.
 """
 

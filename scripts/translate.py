@@ -53,7 +53,7 @@ def model_of_run(args: argparse.Namespace) -> Path:
     runs = args.work_dir.absolute() / "runs" / recipe.corpus_name
     run = runs / run_name(recipe, args.name) / f"seed{args.seed}"
     if not run.is_dir():
-        raise ValueError(f"{run}: no such run; train first: run_recipe.py")
+        raise ValueError(f"{run}: no such run; train first: ea-recipe")
     from ea_fairseq.translation.exporting import exported_run
 
     return exported_run(run)

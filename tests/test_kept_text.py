@@ -5,11 +5,11 @@ import shutil
 from pathlib import Path
 
 import pytest
-import run_recipe
 from tiny_translation import arguments, command, make_corpus, run
 
 from ea_fairseq.corpus.config import load
 from ea_fairseq.files import locked
+from ea_fairseq.recipes import command as run_recipe
 from ea_fairseq.recipes.data_folders import data_of_run, folder_for
 from ea_fairseq.recipes.kept_text import changes
 from ea_fairseq.recipes.recipe import load_recipe

@@ -7,6 +7,8 @@ import json
 import model_cost
 import pytest
 
+from ea_fairseq.models.cost import cost
+
 
 def by_hand(embed_dim, ffn_dim, layers, length=30, heads=0, kernel_size=3):
     """Multiply-adds of projections, attention products, feed-forward nets and convolutions."""
@@ -71,5 +73,5 @@ def test_bad_input_is_one_line(capsys):
 def test_options_of_training_are_left_out():
     options = {"ea-kernel-size": 5, "lr": 0.001, "max-tokens": 2048}
     sizes = dict(embed_dim=160, ffn_dim=160, heads=4, kernel_size=5)
-    flops = model_cost.cost("ea_transformer_lite", options)["flops"]
+    flops = cost("ea_transformer_lite", options)["flops"]
     assert 0.99 < flops / by_hand(layers=6, **sizes) < 1

@@ -5,10 +5,10 @@ import re
 import subprocess
 
 import pytest
-import run_recipe
 from tiny_translation import sentences
 
 from ea_fairseq.corpus.config import load
+from ea_fairseq.recipes import command as run_recipe
 from ea_fairseq.recipes.listing import list_runs
 from ea_fairseq.recipes.recipe import load_recipe, recipe_path
 
@@ -25,7 +25,7 @@ def test_a_recipe_is_written_that_prepares_the_two_files(files, tmp_path, capsys
     folder = tmp_path / "elsewhere" / "my.de-en"
     assert run_recipe.main(["--new", str(folder), "--files", *files]) == 0
     output = capsys.readouterr().out
-    assert re.search(rf"run_recipe.py {folder} --variant ea_transformer_lite$", output, re.M)
+    assert re.search(rf"ea-recipe {folder} --variant ea_transformer_lite$", output, re.M)
     corpus = load(folder / "corpus.yml")
     assert corpus.languages == ("de", "en") and corpus.splits == ["train", "valid", "test"]
     assert corpus.held_out == {"valid": 5, "test": 5}
@@ -74,7 +74,7 @@ def test_files_and_folders_that_do_not_fit_are_named(files, tmp_path, capsys):
         assert words in error and error.count("\n") == 1, arguments
     assert not (tmp_path / "my.de-en").exists()
     assert run_recipe.main([]) == 1
-    assert "give a corpus' folder" in capsys.readouterr().err
+    assert "give a corpus" in capsys.readouterr().err
 
 
 def test_the_list_shows_runs_with_settings_and_scores(tmp_path, capsys):

@@ -7,6 +7,7 @@ import pytest
 from fairseq.logging import progress_bar as bars
 from matplotlib import image
 
+from ea_fairseq.recipes.curve_pictures import draw
 from ea_fairseq.recipes.curves import Curves, MeanCurve, read_curves
 
 FORMATS = {
@@ -162,7 +163,7 @@ def test_several_seeds_are_a_band(tmp_path):
     light = {}
     for name, shifts in {"one": [0.0], "three": [0.0, 1.0, 2.0]}.items():
         seeds = [shifted(shift, 5) for shift in shifts]
-        plot_training.draw({tmp_path / name: seeds}, tmp_path / f"{name}.png")
+        draw({tmp_path / name: seeds}, tmp_path / f"{name}.png")
         picture = image.imread(tmp_path / f"{name}.png")[..., :3]
         pale = (picture[..., 2] > 0.85) & (picture[..., 0] > 0.7) & (picture[..., 0] < 0.9)
         light[name] = int(pale.sum())

@@ -198,7 +198,7 @@ def test_switches_become_flags_or_nothing():
         ({"trian": {"lr": 1}}, ["unknown section 'trian'", "train, average"]),
         ({"average": {"last": 3}}, ["'average: last'", "num-epoch-checkpoints"]),
         ({"evaluate": {"chrf": True}}, ["'evaluate: chrf'", "lowercase, compound-split"]),
-        ({"train": {"seed": 3}}, ["'train: seed'", "run_recipe.py"]),
+        ({"train": {"seed": 3}}, ["'train: seed'", "ea-recipe"]),
         ({"train": ["lr"]}, ["'train'", "options"]),
         ({"base": "own.yml"}, ["its own base"]),
         ({"base": "no.yml"}, ["no.yml", "no such recipe"]),

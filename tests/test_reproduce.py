@@ -7,8 +7,9 @@ import stat
 import subprocess
 
 import ablation
-import run_recipe
 from tiny_translation import REPOSITORY
+
+from ea_fairseq.recipes import command as run_recipe
 
 SCRIPT = REPOSITORY / "scripts" / "reproduce_multi30k.sh"
 

@@ -12,13 +12,13 @@ import zipfile
 from pathlib import Path
 
 import pytest
-import run_recipe
 from tiny_translation import SIZES, arguments, command, make_corpus, run, write_yaml
 
 from ea_fairseq.compat.atomic_saving import save_checkpoint_file
 from ea_fairseq.compat.safe_loading import read_checkpoint
+from ea_fairseq.recipes import command as run_recipe
 from ea_fairseq.recipes.curves import read_curves
-from ea_fairseq.recipes.report import print_results
+from ea_fairseq.recipes.report import print_results, program
 from ea_fairseq.recipes.resuming import check_when_to_stop, progress
 from ea_fairseq.recipes.runs import Run
 
@@ -132,10 +132,9 @@ def test_a_run_ends_with_scores_model_curves_and_the_next_command(recipes):
         assert f" {folder / path}\n" in last and (folder / path).exists()
     assert (folder / "curves.png").read_bytes().startswith(b"\x89PNG")
     following = last[last.index("next:") :]
-    recipe, work = recipes / "ea_transformer_lite.yml", recipes.parent / "work"
-    assert f"translate.py {recipe} --work-dir {work} < new.de > new.en" in following
-    assert f"ea-translate {folder / 'model'}\n" in following
+    assert f"ea-translate {folder / 'model'} < new.de > new.en\n" in following
     assert f"Translator({str(folder / 'model')!r}).translate(" in following
+    assert f"in a browser: {program('ea-translate')} {folder / 'model'} --serve\n" in following
     other = folder.parents[1] / "transformer_lite"
     assert f"compare.py {other} {folder.parent}" in following
 
@@ -290,7 +289,7 @@ def test_a_failing_command_ends_the_run_with_one_line_and_no_results(recipes, ma
     code, output = main(recipes / "transformer_lite.yml", *options)
     assert code == 1
     error = output.strip().splitlines()[-1]
-    assert error.startswith("run_recipe.py: error: ") and "average.log" in error
+    assert error.startswith("ea-recipe: error: ") and "average.log" in error
     assert not (folder / "results.json").exists()
     assert not (folder / "steps" / "average.json").exists()
 
@@ -445,7 +444,7 @@ def test_bad_input_is_refused_in_one_line_before_anything_runs(tmp_path, main):
         "arch=ea_lite": ["'ea_lite'", "ea_transformer_lite"],
         "generate.beem=4": ["beem", "beam"],
         "evaluate.lower=true": ["lower", "lowercase, compound-split"],
-        "save-dir=/tmp": ["save-dir", "run_recipe.py"],
+        "save-dir=/tmp": ["save-dir", "ea-recipe"],
         "generate.post-process=null": ["post-process", "subword_nmt", "None"],
     }.items():
         code, output = main(recipe, "--set", option)

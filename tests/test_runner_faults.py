@@ -4,9 +4,9 @@ import sys
 from pathlib import Path
 
 import pytest
-import run_recipe
 from tiny_translation import arguments, make_corpus
 
+from ea_fairseq.recipes import command as run_recipe
 from ea_fairseq.recipes import execution
 from ea_fairseq.recipes.execution import execute
 
@@ -30,7 +30,7 @@ def test_folders_that_cannot_be_used_are_refused_before_any_work(
     given = [option, value.format(folder=tmp_path)]
     assert run_recipe.main([*arguments(recipe), *given]) == 1
     error = capfd.readouterr().err.strip()
-    assert error.startswith("run_recipe.py: error: ") and "\n" not in error
+    assert error.startswith("ea-recipe: error: ") and "\n" not in error
     for word in words:
         assert word.format(folder=tmp_path) in error
     assert not (tmp_path / "work").exists()

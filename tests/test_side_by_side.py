@@ -7,8 +7,8 @@ import sys
 import time
 
 import pytest
-import run_recipe
 
+from ea_fairseq.recipes import command as run_recipe
 from ea_fairseq.recipes.progress import Display, Status
 from ea_fairseq.recipes.recipe import Recipe
 from ea_fairseq.recipes.runs import Run
@@ -115,7 +115,7 @@ def test_what_the_runner_says_of_its_steps_is_progress_and_nothing_else():
     lines = io.StringIO()
     for step in steps:
         Display(step, Status(), lines).finish()
-    told = lines.getvalue().splitlines() + ["run_recipe.py: error: no such recipe"]
+    told = lines.getvalue().splitlines() + ["ea-recipe: error: no such recipe"]
     assert len(told) == 6 and all(progress(line) for line in told)
     for line in ("== work/runs/a/b/seed1", "test set | BLEU", "training of it all", "", "train"):
         assert not progress(line)

@@ -72,7 +72,7 @@ def test_two_sentences_in_a_line_are_both_translated(recipe):
 
 def test_what_is_missing_is_named_in_one_line(recipe):
     for options, words in {
-        ("--seed", "7"): "seed7: no such run; train first: run_recipe.py",
+        ("--seed", "7"): "seed7: no such run; train first: ea-recipe",
         ("--work-dir", "/nowhere"): "/nowhere",
         ("--variant", "transformer"): "--variant",
     }.items():

@@ -1,5 +1,6 @@
 """What turns a recipe (a short YAML file) into runs: reading, checking, commands, steps, scores.
 
+command.py       ``ea-recipe``
 recipe.py        read a recipe and its bases, apply overrides, check sections and keys
 options.py       check options against the parsers of fairseq itself
 meanings.py      what others call fairseq's options
@@ -10,7 +11,8 @@ steps.py         one step: its settings, its stamp, what changed since
 execution.py     run a command: its log, its lock, its end
 progress.py      one line that says how far a command is
 report.py        what a run ends with: scores, places, the next command
-listing.py       a table of all runs
+listing.py       all runs, and the recipes that there are
+places.py        where scripts and recipes lie, in a clone and of a wheel
 new_corpus.py    a recipe for one's own text
 resuming.py      what a training goes on from, and how far it may be told to go
 averaging.py     how many checkpoints a training will leave to average
@@ -24,6 +26,7 @@ scoring.py       every score, by sacrebleu
 significance.py  bootstrap over seeds and sentences
 comparison.py    two systems beside each other, test set by test set
 curves.py        learning curves out of fairseq's logs or TensorBoard
+curve_pictures.py  pictures of them
 milestones.py    when a training came to a perplexity, and what it had cost
 tables.py        Markdown tables
 """

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from .places import REPOSITORY
+from .places import WORK
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -25,6 +25,6 @@ def work_dir_argument(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--work-dir",
         type=Path,
-        default=REPOSITORY / "work",
-        help="folder for data/ and runs/ (default: work/ in the repository)",
+        default=WORK,
+        help="folder for data/ and runs/ (default: work/ in the clone, without one here)",
     )

@@ -1,11 +1,16 @@
-"""A table of all runs below a work folder: how far they are, with which settings, their scores."""
+"""Tables of all runs below a work folder, and of the recipes that come with the project."""
 
 from __future__ import annotations
 
+import textwrap
+from itertools import groupby, takewhile
 from pathlib import Path
 from typing import Any
 
+from .. import yaml_file
 from ..files import is_locked, read_json, read_json_or_none
+from .places import corpora
+from .recipe import variants
 from .tables import table
 
 #: Training options that tell runs from each other.
@@ -57,3 +62,25 @@ def _settings(folder: Path) -> str:
     found += [f"{name} {train[name]}" for name in SETTINGS[1:] if train.get(name) is not None]
     found += [f"{name} {value}" for name, value in sorted(train.items()) if name.startswith("ea-")]
     return ", ".join(found)
+
+
+def list_recipes() -> str:
+    """Corpora with what their corpus.yml says at its head, and the models for all of them."""
+    parts = []
+    for kind, group in groupby(corpora().items(), key=lambda item: item[1].parent.name):
+        found = dict(group)
+        lines = [f"  {name:16}{_said(folder / 'corpus.yml')}" for name, folder in found.items()]
+        models = sorted(set.intersection(*(set(variants(folder)) for folder in found.values())))
+        listed = textwrap.fill(", ".join(models), 96, break_on_hyphens=False)
+        parts += [f"{kind.replace('_', ' ')}:", *lines, "with any --variant of:"]
+        parts += [textwrap.indent(listed, "  "), ""]
+    return "\n".join(parts[:-1])
+
+
+def _said(file: Path) -> str:
+    """The first sentence of a file's first comment, or else of the file that it builds on."""
+    lines = file.read_text(encoding="utf-8").splitlines()
+    comment = " ".join(line[2:] for line in takewhile(lambda line: line.startswith("# "), lines))
+    if not comment:
+        return _said(file.parent / yaml_file.read(file)["base"])
+    return textwrap.shorten(comment.split(". ")[0].removesuffix("."), 78, placeholder=" ...")

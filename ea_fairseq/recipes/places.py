@@ -1,11 +1,20 @@
-"""Where the package, its scripts and its recipes lie."""
+"""Where the package, its scripts and its recipes lie: in a clone beside it, of a wheel inside."""
 
 from pathlib import Path
 
 #: The package itself, as ``--user-dir`` takes it.
 USER_DIR = Path(__file__).resolve().parents[1]
-REPOSITORY = USER_DIR.parent
-SCRIPTS = REPOSITORY / "scripts"
-EXAMPLES = REPOSITORY / "examples" / "translation"
-#: Settings of models, for all corpora, by name; only those that need some.
-VARIANTS = EXAMPLES / "variants"
+_INSTALLED = (USER_DIR / "examples").is_dir()  # put there by setup.py
+#: The clone; None where the package was installed from a wheel.
+REPOSITORY = None if _INSTALLED else USER_DIR.parent
+SCRIPTS = (REPOSITORY or USER_DIR) / "scripts"
+EXAMPLES = (REPOSITORY or USER_DIR) / "examples"
+#: Settings of translation models, for all corpora, by name; only those that need some.
+VARIANTS = EXAMPLES / "translation" / "variants"
+#: Where data and runs go unless told otherwise: of a clone its own folder, else the current one.
+WORK = (REPOSITORY or Path()) / "work"
+
+
+def corpora() -> dict[str, Path]:
+    """The folders of the recipes that come with the project, by name."""
+    return {path.parent.name: path.parent for path in sorted(EXAMPLES.glob("*/*/common.yml"))}

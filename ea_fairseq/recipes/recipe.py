@@ -112,13 +112,16 @@ def _load_merged(path: Path, parents: tuple[Path, ...], read: list[Path]) -> dic
 
 
 def recipe_path(given: Path, variant: str | None) -> Path:
-    """The recipe that a command line names: a file, or a corpus' folder and a variant.
+    """The recipe that a command line names: a file, or a corpus' folder (or the name of one that
+    comes with the project) and a variant.
 
     A variant's recipe is ``CORPUS/VARIANT.yml``, which need not exist: see `load_recipe`.
 
     Raises:
         ValueError: a folder without a variant, or a file with one.
     """
+    if not given.exists() and len(given.parts) == 1:
+        given = places.corpora().get(given.name, given)
     if given.is_dir():
         if variant is None:
             raise ValueError(
@@ -126,7 +129,12 @@ def recipe_path(given: Path, variant: str | None) -> Path:
             )
         return given / f"{variant}.yml"
     if not given.exists() and given.suffix not in (".yml", ".yaml"):
-        raise ValueError(f"{given}: no such folder")
+        names = list(places.corpora())
+        near = difflib.get_close_matches(given.name, names, n=1)
+        hint = f"did you mean {near[0]}? " if near else ""
+        raise ValueError(
+            f"{given}: no such folder or corpus ({hint}choose from {', '.join(names)})"
+        )
     if variant is not None:
         raise ValueError(f"{given}: --variant {variant} goes with a corpus' folder, not a file")
     return given
@@ -226,7 +234,7 @@ def _check_key(section: str, key: str, value: Any, file: str) -> None:
     if known is not None:
         check_own(section, key, value, file)
     if key in OPTIONS_OF_THE_RUNNER.get(section, ()):
-        raise ValueError(f"{file}: {f'{section}: {key}'!r} is set by run_recipe.py itself")
+        raise ValueError(f"{file}: {f'{section}: {key}'!r} is set by ea-recipe itself")
 
 
 def _parse_override(text: str) -> dict[str, Any]:

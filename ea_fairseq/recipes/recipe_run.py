@@ -216,6 +216,8 @@ def versions() -> dict[str, str | None]:
             found[package] = metadata.version(package)
         except metadata.PackageNotFoundError:
             continue
+    if places.REPOSITORY is None:  # the repository that surrounds an environment is another's
+        return found
     git = ["git", "-C", str(places.REPOSITORY), "describe", "--always", "--dirty", "--abbrev=40"]
     try:
         found["commit"] = subprocess.run(

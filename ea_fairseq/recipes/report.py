@@ -48,31 +48,25 @@ def print_places(recipe: Recipe, run: Run) -> None:
             print(f"{name:13} {shown(path)}")
 
 
-def print_next(recipe: Recipe, run: Run, options: list[str]) -> None:
-    """Commands that may come next.
-
-    Args:
-        recipe: what was run
-        run: the first of its runs
-        options: those of the runner's that say which run is meant: --work-dir, --name, --seed
-    """
+def print_next(run: Run) -> None:
+    """Commands that may come next: three ways to use the model, and a comparison."""
     source, target = run.languages
-    translate = [program("python"), shown(SCRIPTS / "translate.py"), shown(recipe.path), *options]
-    print(f"\nnext:  {shlex.join(translate)} < new.{source} > new.{target}")
+    lines = []
     if run.model_folder.exists():
         model = shown(run.model_folder)
-        print(f"       {program('ea-translate')} {shlex.quote(model)}")
-        print(f"       {program('python')}")
-        print("       >>> from ea_fairseq import Translator")
-        print(f'       >>> Translator({model!r}).translate("...")')
-    if other := _finished_beside(run):
-        compare = [
-            program("python"),
-            shown(SCRIPTS / "compare.py"),
-            shown(other),
-            shown(run.folder.parent),
+        translate = shlex.join([program("ea-translate"), model])
+        lines += [
+            f"{translate} < new.{source} > new.{target}",
+            "in Python:",
+            "  >>> from ea_fairseq import Translator",
+            f'  >>> Translator({model!r}).translate("...")',
+            f"in a browser: {translate} --serve",
         ]
-        print(f"       {shlex.join(compare)}")
+    if other := _finished_beside(run):
+        compare = [shown(SCRIPTS / "compare.py"), shown(other), shown(run.folder.parent)]
+        lines.append(shlex.join([program("python"), *compare]))
+    for i, line in enumerate(lines):
+        print(f"       {line}" if i else f"\nnext:  {line}")
 
 
 def _finished_beside(run: Run) -> Path | None:

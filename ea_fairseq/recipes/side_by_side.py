@@ -17,7 +17,7 @@ from .execution import die_with_parent
 from .recipe import SECTIONS
 
 #: What the runner says of a step, and why it ends.
-_PROGRESS = re.compile(rf"(prepare|{'|'.join(SECTIONS)}) +\S|run_recipe\.py: error: ")
+_PROGRESS = re.compile(rf"(prepare|{'|'.join(SECTIONS)}) +\S|ea-recipe: error: ")
 
 
 @dataclass(frozen=True)
@@ -56,7 +56,7 @@ def run_side_by_side(
 
 
 def progress(line: str) -> bool:
-    """Whether a line that run_recipe.py prints tells how far it is; its report comes later."""
+    """Whether a line that ea-recipe prints tells how far it is; its report comes later."""
     return bool(_PROGRESS.match(line))
 
 

@@ -112,7 +112,7 @@ def _checkpoint_of_run(run: Path) -> Path:
     averaged, best = run / "averaged.pt", run / "checkpoints" / "checkpoint_best.pt"
     if averaged.exists() or best.exists():
         return averaged if averaged.exists() else best
-    raise UserError(f"{run}: {averaged.name}: no such file; train first: run_recipe.py")
+    raise UserError(f"{run}: {averaged.name}: no such file; train first: ea-recipe")
 
 
 def _text_of_run(run: Path) -> tuple[dict[str, Any], Path, Path, Path]:

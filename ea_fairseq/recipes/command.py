@@ -1,0 +1,345 @@
+"""``ea-recipe``: from raw text to scores."""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import os
+import shlex
+import signal
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+from ..corpus import config as corpus_config
+from ..corpus.pipeline import local_inputs
+from ..files import locked
+from . import commands, places
+from .arguments import add_arguments
+from .averaging import fewer_than_asked_for
+from .curves import read_curves
+from .data_folders import check_data, folder_for
+from .execution import execute
+from .kept_text import trained_on
+from .listing import list_recipes, list_runs
+from .new_corpus import write_recipe
+from .options import check_options, check_subwords, load_plugin
+from .progress import Display, PreparationStatus
+from .recipe import SECTIONS, Recipe, load_recipe, recipe_path
+from .recipe_run import RecipeRun
+from .report import print_examples, print_next, print_places, print_results, program, shown
+from .runs import Run, find_run
+from .side_by_side import Job, progress, run_side_by_side
+
+_DESCRIPTION = """From raw text to scores: prepare, train, average, generate and evaluate.
+
+    ea-recipe multi30k.de-en --variant ea_transformer_lite
+    ea-recipe my.de-en --variant transformer_lite ea_transformer_lite --seeds 1 2 3
+    fairseq-train bin --user-dir "$(ea-recipe --user-dir)" --arch ea_transformer_lite ...
+
+Each step is shown in one line, and all that its commands print is kept in a log; --verbose shows
+both. Steps that are done are skipped, a stopped training goes on from its last checkpoint: after
+any interruption, give the same command again."""
+
+STEPS = ("prepare", *SECTIONS)
+
+
+def run() -> int:
+    """The console script."""
+    # SIGTERM as Ctrl-C: leave through the code that ends the running command.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    return main()
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Run the recipes; the exit code is 0 when all is done."""
+    args = make_parser().parse_args(argv)
+    try:
+        if args.user_dir:
+            print(places.USER_DIR)
+            return 0
+        if args.list_recipes:
+            print(list_recipes())
+            return 0
+        if args.list:
+            print(list_runs(args.work_dir))
+            return 0
+        if args.new or args.files:
+            return new_recipe(args)
+        if not args.recipe:
+            raise ValueError("recipe: give a corpus with --variant (see --list-recipes), or a file")
+        paths = [
+            recipe_path(path, variant) for path in args.recipe for variant in args.variant or [None]
+        ]
+        recipes = [load_recipe(path, args.set) for path in paths]
+        if args.name and "{recipe}" not in args.name and len(recipes) > 1:
+            raise ValueError(f"--name {args.name}: choose one recipe, or a name with {{recipe}}")
+        if args.jobs < 1:
+            raise ValueError(f"--jobs {args.jobs}: choose at least 1")
+        if args.fresh and "train" not in args.steps:
+            raise ValueError("--fresh throws the training away: give it with the step train")
+        load_plugin(places.USER_DIR)
+        for recipe in recipes:
+            check_options(recipe, places.USER_DIR)
+        corpora = [corpus_config.load(recipe.corpus) for recipe in recipes]
+        for recipe, corpus in zip(recipes, corpora, strict=True):
+            check_subwords(recipe, corpus)
+        if args.jobs > 1 and not args.dry_run:
+            return run_all(recipes, corpora, args)
+        for recipe, corpus in zip(recipes, corpora, strict=True):
+            run_recipe(recipe, corpus, args)
+    except (ValueError, OSError) as error:
+        print(f"ea-recipe: error: {error}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        print("\nstopped; the same command goes on from here", file=sys.stderr)
+        return 130
+    return 0
+
+
+def make_parser() -> argparse.ArgumentParser:
+    """The command line."""
+    parser = argparse.ArgumentParser(
+        prog="ea-recipe",
+        description=_DESCRIPTION,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument(
+        "recipe",
+        nargs="*",
+        type=Path,
+        help="with --variant: a corpus' folder, or the name of one that comes with the project; or "
+        "a recipe file (.yml)",
+    )
+    parser.add_argument(
+        "--variant",
+        nargs="+",
+        metavar="NAME",
+        help="models to run on the corpus: architectures (transformer_lite, ea_transformer_lite, "
+        "...), variants, or files in the folder or in variants/ beside it",
+    )
+    add_arguments(parser)
+    parser.add_argument(
+        "--new",
+        type=Path,
+        metavar="FOLDER",
+        help="write a recipe for two --files of your own into a new folder, anywhere",
+    )
+    parser.add_argument(
+        "--files", type=Path, nargs=2, metavar=("SOURCE", "TARGET"), help="such as my.de my.en"
+    )
+    parser.add_argument(
+        "--list", action="store_true", help="show all runs with their settings and scores"
+    )
+    parser.add_argument(
+        "--list-recipes", action="store_true", help="show the corpora and models that there are"
+    )
+    parser.add_argument(
+        "--user-dir", action="store_true", help="print the folder that fairseq's --user-dir takes"
+    )
+    parser.add_argument("--raw", type=Path, help="local folder with the corpus as downloaded")
+    parser.add_argument("--seeds", type=int, nargs="+", default=[1], help="one run for each")
+    parser.add_argument(
+        "--name", help="name of the runs' folder (default: {recipe}, the recipe's own name)"
+    )
+    parser.add_argument(
+        "--steps", nargs="+", choices=STEPS, default=STEPS, help="do these steps only"
+    )
+    parser.add_argument("--threads", type=int, help="threads of each command (OMP_NUM_THREADS)")
+    parser.add_argument(
+        "--jobs",
+        type=int,
+        default=1,
+        metavar="N",
+        help="runs side by side, which share the cores unless --threads is given",
+    )
+    parser.add_argument("--workers", type=int, help="processes that prepare the corpus")
+    parser.add_argument(
+        "--fresh", action="store_true", help="throw away what the runs hold, and begin anew"
+    )
+    parser.add_argument(
+        "--examples", type=int, default=0, metavar="N", help="show N translations at the end"
+    )
+    parser.add_argument(
+        "--verbose", action="store_true", help="show every command and all that it prints"
+    )
+    parser.add_argument(
+        "--dry-run", action="store_true", help="print the commands of every step, run none"
+    )
+    return parser
+
+
+def new_recipe(args: argparse.Namespace) -> int:
+    """Write a recipe for text of one's own, and say how to go on."""
+    if not (args.new and args.files) or args.recipe:
+        raise ValueError("--new FOLDER --files SOURCE TARGET: give both, and no recipe")
+    count = write_recipe(args.new, args.files)
+    print(f"{shown(args.new)}: corpus.yml and common.yml, for {count:,} pairs of sentences")
+    command = [program("ea-recipe"), shown(args.new)]
+    print(f"\nnext:  {shlex.join([*command, '--variant', 'ea_transformer_lite'])}")
+    return 0
+
+
+def run_recipe(recipe: Recipe, corpus: corpus_config.Corpus, args: argparse.Namespace) -> None:
+    """All steps of a recipe for all seeds, then a table of the scores."""
+    threads = {"OMP_NUM_THREADS": str(args.threads)} if args.threads else {}
+    all_runs = find_runs(recipe, corpus, args)
+    data = all_runs[0].data
+    prepare = commands.prepare_command(recipe, data, args.raw, args.workers)
+    if args.dry_run:
+        print_commands(recipe, prepare, all_runs, args, threads)
+        return
+    if "prepare" in args.steps:
+        log = data.with_name(f"{data.name}.log")
+        if not args.verbose:
+            print(f"\n== {shown(data)} (log: {shown(log)})", flush=True)
+        display = None if args.verbose else Display("prepare", PreparationStatus())
+        # prepare.py locks the folder itself, and knows what of it is done.
+        execute(prepare, log, threads, display=display)
+    finished = True
+    for run in all_runs:
+        with locked(run.folder) as lock:
+            from ..models.cost import cost  # takes torch and fairseq
+
+            work = RecipeRun(recipe, corpus, run, lock, args.threads, args.verbose, cost)
+            finished &= work.do(args.steps, args.fresh)
+    if not finished:
+        return
+    for run in all_runs:
+        draw_curves(run)
+        export_model(run)
+    print_results(all_runs)
+    if args.examples:
+        print_examples(all_runs[0], args.examples)
+    print_places(recipe, all_runs[0])
+    print_next(all_runs[0])
+
+
+def export_model(run: Run) -> None:
+    """Make the run's model folder, unless that is done."""
+    from ea_fairseq.translation.exporting import exported_run  # takes fairseq
+
+    try:
+        exported_run(run.folder)
+    except (ValueError, OSError) as error:
+        print(f"no model folder: {error}", file=sys.stderr)
+
+
+def draw_curves(run: Run) -> None:
+    """Draw loss and BLEU of a training into its folder, unless that is done."""
+    log = run.log("train")
+    if not log.exists():  # thrown away: what was drawn before stays
+        return
+    if run.curves.exists() and run.curves.stat().st_mtime >= log.stat().st_mtime:
+        return
+    # fairseq's modules turn on all that others log.
+    logging.getLogger("matplotlib").setLevel(logging.WARNING)
+    try:
+        from .curve_pictures import draw  # takes a second
+
+        draw({run.folder: [read_curves(run.folder)]}, run.curves)
+    except (ImportError, ValueError, OSError) as error:
+        print(f"no picture of the training: {error}", file=sys.stderr)
+
+
+def run_all(
+    recipes: list[Recipe], corpora: list[corpus_config.Corpus], args: argparse.Namespace
+) -> int:
+    """Every recipe and seed by a process of its own, some side by side; then the scores.
+
+    Returns:
+        1 where a run failed, which stops no other, else 0
+    """
+    groups = [find_runs(*pair, args) for pair in zip(recipes, corpora, strict=True)]
+    jobs = [
+        job_of(recipe, run, args)
+        for recipe, runs in zip(recipes, groups, strict=True)
+        for run in runs
+    ]
+    for job in jobs:
+        print(f"== {job.name} (log: {shown(job.log)})", flush=True)
+
+    def show(job: Job, line: str) -> None:
+        if args.verbose or progress(line):
+            print(f"{job.name}  {line}", flush=True)
+
+    codes = run_side_by_side(jobs, args.jobs, show)
+    failed = [job for job in jobs if codes[job.name]]
+    ended = {job.log for job in jobs if job not in failed}
+    for runs in groups:
+        # A run that was refused, because its settings are others now, still has its old results.
+        if all(log_beside(run) in ended and run.results.exists() for run in runs):
+            print_results(runs)
+            if args.examples:
+                print_examples(runs[0], args.examples)
+    for job in failed:
+        print(f"ea-recipe: error: {job.name} failed: see {shown(job.log)}", file=sys.stderr)
+    return 1 if failed else 0
+
+
+def job_of(recipe: Recipe, run: Run, args: argparse.Namespace) -> Job:
+    """The command that does one run, by a process of its own."""
+    threads = args.threads or max(1, (os.cpu_count() or 1) // args.jobs)
+    command = [sys.executable, str(places.SCRIPTS / "run_recipe.py"), str(recipe.path)]
+    command += ["--seeds", str(run.seed), "--work-dir", str(args.work_dir)]
+    command += ["--threads", str(threads), "--steps", *args.steps]
+    command += [f"--set={override}" for override in args.set]
+    command += ["--raw", str(args.raw)] if args.raw else []
+    command += ["--name", args.name] if args.name else []
+    command += ["--workers", str(args.workers)] if args.workers else []
+    command += ["--fresh"] if args.fresh else []
+    command += ["--verbose"] if args.verbose else []
+    name = "/".join(run.folder.parts[-3:])
+    return Job(name, command, log_beside(run))
+
+
+def log_beside(run: Run) -> Path:
+    """Where a run that runs beside others keeps its output; --fresh empties its folder."""
+    return run.folder.with_name(f"run.{run.folder.name}.log")
+
+
+def find_runs(recipe: Recipe, corpus: corpus_config.Corpus, args: argparse.Namespace) -> list[Run]:
+    """The runs of all seeds, with the folder of the data that they are trained on, or will be.
+
+    Raises:
+        ValueError: a run was trained on other data than the corpus is now.
+    """
+    runs = [find_run(recipe, corpus, args.work_dir, args.name, seed) for seed in args.seeds]
+    inputs = None
+    if "prepare" in args.steps and not args.dry_run:
+        inputs = local_inputs(corpus, recipe.corpus.resolve().parent, args.raw)
+    work_dir = args.work_dir.absolute()
+    anew = [run.folder for run in runs] if args.fresh else []
+    for run in runs:
+        if run.folder not in anew:
+            check_data(work_dir, recipe.corpus_name, run.folder, corpus, inputs)
+    data = folder_for(work_dir, recipe.corpus_name, corpus, inputs, anew)
+    return [run if trained_on(run.folder) else replace(run, data=data) for run in runs]
+
+
+def print_commands(
+    recipe: Recipe,
+    prepare: list[str],
+    runs: list[Run],
+    args: argparse.Namespace,
+    env: dict[str, str],
+) -> None:
+    """What would be run."""
+    steps = args.steps
+    if "prepare" in steps:
+        print(commands.printable(prepare, env))
+    for run in runs:
+        if "train" in steps:
+            print(commands.printable(commands.train_command(recipe, run, args.verbose), env))
+        if "average" in steps and recipe.sections["average"] is not None:
+            print(commands.printable(commands.average_command(recipe, run), env))
+            for reason in fewer_than_asked_for(recipe):
+                print(f"# {reason}: the average is of what is there")
+        for subset, test_set in run.subsets.items():
+            if "generate" in steps:
+                folder = run.generated(test_set).parent
+                command = commands.generate_command(recipe, run, subset, folder)
+                print(commands.printable(command, env))
+        for test_set in run.test_sets:
+            if "evaluate" in steps:
+                print(commands.printable(commands.evaluate_command(recipe, run, test_set), env))
