@@ -17,18 +17,15 @@ import sys
 from collections import OrderedDict
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
-
-import torch
-from torch import Tensor
+from typing import TYPE_CHECKING, Any
 
 # Works without installing the package, from any directory.
 sys.path.append(str(Path(__file__).resolve().parent.parent))
 
-from ea_fairseq.compat.atomic_saving import save_checkpoint_file  # noqa: E402
-from ea_fairseq.compat.safe_loading import read_checkpoint  # noqa: E402
-from ea_fairseq.compat.text_identity import KEY, identity_of_checkpoint  # noqa: E402
 from ea_fairseq.errors import UserError  # noqa: E402
+
+if TYPE_CHECKING:  # takes seconds, which --help need not
+    from torch import Tensor
 
 _EPOCH = re.compile(r"checkpoint(\d+)\.pt")
 _UPDATE = re.compile(r"checkpoint_\d+_(\d+)\.pt")
@@ -54,6 +51,9 @@ def average_checkpoints(inputs: Sequence[str]) -> dict[str, Any]:
     """
     if not inputs:
         raise UserError("no checkpoints to average")
+    from ea_fairseq.compat.safe_loading import read_checkpoint
+    from ea_fairseq.compat.text_identity import KEY, identity_of_checkpoint
+
     average: dict[str, Any] = {}
     names: list[str] = []
     sums: dict[str, Tensor] = {}
@@ -94,9 +94,9 @@ def average_checkpoints(inputs: Sequence[str]) -> dict[str, Any]:
 
 def _summand(value: Tensor) -> Tensor:
     """The form in which a parameter is summed: wide enough for any number of checkpoints."""
-    if value.dtype in (torch.float16, torch.bfloat16):
-        return value.float()
-    return value if value.is_floating_point() else value.long()
+    if not value.is_floating_point():
+        return value.long()
+    return value.float() if value.element_size() == 2 else value
 
 
 def _shared(model: dict[str, Tensor]) -> dict[str, str]:
@@ -202,6 +202,8 @@ def _with_last_update(folder: str, newest_first: list[str]) -> list[str]:
 
 def _updates(path: str) -> int:
     """The number of updates that a checkpoint was saved after."""
+    from ea_fairseq.compat.safe_loading import read_checkpoint
+
     history = read_checkpoint(path).get("optimizer_history") or [{}]
     return history[-1].get("num_updates", 0)
 
@@ -343,6 +345,8 @@ def _chosen(args: argparse.Namespace) -> list[str]:
 def main(argv: Sequence[str] | None = None) -> int:
     """Average and save; the exit code is 0 when the output is there."""
     args = make_parser().parse_args(argv)
+    from ea_fairseq.compat.atomic_saving import save_checkpoint_file
+
     try:
         inputs = _chosen(args)
         for path in inputs:

@@ -245,8 +245,6 @@ def print_table(rows: list[dict[str, Any]], archs: tuple[str, str]) -> None:
 
 
 def main(argv: list[str] | None = None) -> int:
-    from benchmarks.models import Setting, baseline_of
-
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -278,6 +276,9 @@ def main(argv: list[str] | None = None) -> int:
     )
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures there too")
     args = parser.parse_args(argv)
+
+    from benchmarks.models import Setting, baseline_of
+
     for suite in args.suites:
         if suite not in SUITES:
             parser.error(f"{suite}: no such suite; choices: {', '.join(SUITES)}")

@@ -48,6 +48,15 @@ def fingerprint(dictionary: Dictionary) -> str:
     return hashlib.sha256("\n".join(dictionary.symbols).encode()).hexdigest()
 
 
+def identity_of(dictionary: Dictionary, language: str | None) -> Identity:
+    """What a checkpoint says about one of its sides: language, number of entries, fingerprint."""
+    return {
+        "language": language,
+        "entries": len(dictionary),
+        "sha256": fingerprint(dictionary),
+    }
+
+
 def identity_of_task(task: Any) -> Identity | None:
     """Languages and dictionaries of a task; None for a task that has no dictionaries.
 
@@ -62,11 +71,7 @@ def identity_of_task(task: Any) -> Identity | None:
             return None
         if not isinstance(dictionary, Dictionary):
             return None
-        sides[side] = {
-            "language": getattr(task.cfg, f"{side}_lang", None),
-            "entries": len(dictionary),
-            "sha256": fingerprint(dictionary),
-        }
+        sides[side] = identity_of(dictionary, getattr(task.cfg, f"{side}_lang", None))
     return sides
 
 

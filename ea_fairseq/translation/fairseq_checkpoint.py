@@ -10,12 +10,13 @@ from typing import Any
 
 import fairseq.tasks  # noqa: F401  (before this module may know the models)
 from fairseq import checkpoint_utils, options
-from fairseq.data import data_utils
+from fairseq.data import Dictionary, data_utils
 from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 from fairseq.models import ARCH_CONFIG_REGISTRY, FairseqEncoderDecoderModel
 from omegaconf import OmegaConf
 
 from ..compat.atomic_saving import save_checkpoint_file
+from ..compat.text_identity import KEY, identity_of
 from ..errors import UserError
 from ..files import new_folder
 from .building import build_model, load_dictionary, load_model, load_weights, model_options
@@ -115,16 +116,21 @@ def write_fairseq_folder(folder: ModelFolder, path: Path) -> None:
     """
     if path.exists():
         raise UserError(f"{path}: is there already; choose another name")
-    model, _ = load_model(folder)
+    model, dictionaries = load_model(folder)
     path.parent.mkdir(parents=True, exist_ok=True)
     with new_folder(path) as new:
-        save_checkpoint_file(_state(folder, model, path), str(new / CHECKPOINT))
+        save_checkpoint_file(_state(folder, model, dictionaries, path), str(new / CHECKPOINT))
         names = [*folder.config.dictionaries, folder.config.codes]
         for name in filter(None, names):
             shutil.copyfile(folder.path / name, new / name)
 
 
-def _state(folder: ModelFolder, model: FairseqEncoderDecoderModel, path: Path) -> dict[str, Any]:
+def _state(
+    folder: ModelFolder,
+    model: FairseqEncoderDecoderModel,
+    dictionaries: tuple[Dictionary, Dictionary],
+    path: Path,
+) -> dict[str, Any]:
     """A checkpoint's content as fairseq's trainer writes it, but for the state of a training."""
     config = folder.config
     arguments = [str(path.absolute()), "--task", "translation", "--arch", config.arch]
@@ -150,6 +156,13 @@ def _state(folder: ModelFolder, model: FairseqEncoderDecoderModel, path: Path) -
             }
         ],
         "task_state": {},
-        "extra_state": {"train_iterator": {"epoch": 1}, "val_loss": None},
+        "extra_state": {
+            "train_iterator": {"epoch": 1},
+            "val_loss": None,
+            KEY: {
+                "source": identity_of(dictionaries[0], config.text.source_lang),
+                "target": identity_of(dictionaries[1], config.text.target_lang),
+            },
+        },
         "last_optimizer_state": None,
     }
