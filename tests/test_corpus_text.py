@@ -15,7 +15,7 @@ from ea_fairseq.corpus.config import Cleaning
 from ea_fairseq.corpus.inputs import Source
 from ea_fairseq.corpus.readers import read_lines, read_pairs, read_segments, read_tags
 from ea_fairseq.text.subwords import apply
-from ea_fairseq.text.tokens import Tokenization, Tokenizer, clean_line
+from ea_fairseq.text.tokens import Tokenization, Tokenizer, clean_line, detokenize
 
 SENTENCES = [
     "„Ja“, sagte er – z.B. am 3. Mai um 5.30 Uhr (Dr. Meier)...",
@@ -54,6 +54,21 @@ def test_any_text_gives_the_tokens_of_sacremoses(line):
     ours = Tokenizer("en", Tokenization(), "train", "sentencepiece")
     expected = " ".join(MosesTokenizer("en").tokenize(line, escape=False))
     assert ours(line) == expected.replace("▁", "_")
+
+
+@pytest.mark.parametrize(
+    ("line", "tokens"),
+    [
+        ("It is 1:35 PM.", "It is 1 : 35 PM ."),
+        ("Open 9:00 to 17:45:30 today.", "Open 9 : 00 to 17 : 45 : 30 today ."),
+        # No times: what is not two digits behind the colon, or not at most two before it.
+        ("It ended 2: 1.", "It ended 2 : 1 ."),
+        ("Number 123: 45 of them.", "Number 123 : 45 of them ."),
+        ("Note: 35 came.", "Note : 35 came ."),
+    ],
+)
+def test_times_of_day_are_text_as_people_write_them(line, tokens):
+    assert detokenize([tokens], "en") == [line]
 
 
 def test_settings_hold_for_the_kinds_of_splits_they_name():

@@ -1,0 +1,99 @@
+"""scripts/export_model.py: from a run or a checkpoint to a model folder, and back to fairseq."""
+
+import json
+import shutil
+from types import SimpleNamespace
+
+import export_model
+import pytest
+import torch
+from fairseq.data import Dictionary
+from small_folders import WORDS, write_folder
+
+from ea_fairseq import Translator
+from ea_fairseq.compat.safe_loading import read_checkpoint
+from ea_fairseq.compat.text_identity import check, identity_of_checkpoint
+from ea_fairseq.errors import UserError
+
+LINES = ["w1 w2 w3", "", "w5 w4 w4 w7"]
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory):
+    """A model folder, the checkpoint made of it, and the folder made of that."""
+    top = tmp_path_factory.mktemp("export")
+    write_folder(top / "model")
+    model, back, again = (str(top / name) for name in ("model", "back", "again"))
+    assert export_model.main([model, back, "--to-fairseq"]) == 0
+    checkpoint = [f"{back}/model.pt", again, "--data", back, "-s", "de", "-t", "en"]
+    assert export_model.main(checkpoint) == 0
+    return top
+
+
+def test_from_folder_to_checkpoint_to_folder_it_translates_the_same(folders):
+    first, second = (Translator(folders / name) for name in ("model", "again"))
+    assert first.translate(LINES, n_best=3) == second.translate(LINES, n_best=3)
+
+
+def test_the_checkpoint_knows_its_languages_and_dictionaries(folders, caplog):
+    path = str(folders / "back" / "model.pt")
+    known = identity_of_checkpoint(read_checkpoint(path))
+    words = Dictionary.load(str(folders / "back" / "dict.de.txt"))
+    others = Dictionary.load(str(folders / "back" / "dict.de.txt"))
+    others.symbols[-2:] = reversed(others.symbols[-2:])
+
+    def use(source, target, languages=("de", "en")):
+        cfg = SimpleNamespace(source_lang=languages[0], target_lang=languages[1])
+        task = SimpleNamespace(source_dictionary=source, target_dictionary=target, cfg=cfg)
+        check(path, known, task)
+
+    use(words, words)
+    assert not caplog.records  # no warning of a checkpoint that knows nothing
+    for dictionaries in ((others, words), (words, others)):
+        with pytest.raises(UserError, match="another (source|target) dictionary"):
+            use(*dictionaries)
+    with pytest.raises(UserError, match="trained on de to en"):
+        use(words, words, ("en", "de"))
+
+
+def test_a_runs_folder_takes_its_text_scores_and_search_along(folders, tmp_path, capsys):
+    run = tmp_path / "runs" / "tiny.de-en" / "mine" / "seed1"
+    shutil.copytree(folders / "back", run / "text")
+    (run / "text" / "model.pt").rename(run / "averaged.pt")
+    (run / "text" / "codes").write_text("#version: 0.2\nw 1</w>\n")
+    text = {"source_lang": "de", "target_lang": "en", "subword": "bpe", "data": "nowhere"}
+    (run / "text" / "corpus.json").write_text(json.dumps(text | {"tokenize": {}}))
+    scores = {"test": {"scores": [{"label": "BLEU", "score": 1.0, "signature": "s"}]}}
+    generate = {"beam": 3, "sampling": True, "post-process": "subword_nmt"}
+    results = {"scores": scores, "settings": {"generate": generate}, "versions": {"torch": "2"}}
+    (run / "results.json").write_text(json.dumps(results))
+    assert export_model.main([str(run), str(tmp_path / "out")]) == 0
+    warned = capsys.readouterr().err
+    assert "generate: sampling is no option of Translator" in warned and warned.count("\n") == 1
+    config = Translator(tmp_path / "out").config
+    assert (config.search.beam, config.scores, config.text.subword) == (3, scores, "bpe")
+
+
+def test_what_does_not_fit_is_one_line_and_writes_nothing(folders, tmp_path, capsys):
+    out = tmp_path / "out"
+    model, checkpoint = str(folders / "model"), str(folders / "back" / "model.pt")
+    torch.save({"weights": 1}, tmp_path / "other.pt")
+    for arguments, words in {
+        ("nowhere",): "nowhere: no such file or folder",
+        (model, "--data", "bin"): "--data is for a checkpoint",
+        (model, "--lowercase"): "--lowercase is for a checkpoint",
+        (model,): "no such file; train first",  # a folder, and no run
+        (checkpoint, "--data", str(tmp_path)): "dict.de.txt",
+        (checkpoint, "--data", str(folders / "back"), "--codes", "none"): "none: cannot be read",
+        (str(tmp_path / "other.pt"), "--data", str(folders / "back")): "other.pt",
+        (checkpoint, "--to-fairseq"): checkpoint,
+        (str(folders / "back"), "--to-fairseq"): "config.json",
+    }.items():
+        first, *options = arguments
+        assert export_model.main([first, str(out), *options]) == 1, arguments
+        error = capsys.readouterr().err
+        assert error.startswith("export_model.py: error: ") and words in error, arguments
+        assert error.count("\n") == 1 and not out.exists()
+    assert export_model.main([model, str(folders / "back"), "--to-fairseq"]) == 1
+    assert "is there already; choose another name" in capsys.readouterr().err
+    assert set(WORDS) <= {w.split()[0] for w in (folders / "back" / "dict.de.txt").open()}
