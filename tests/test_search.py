@@ -69,6 +69,11 @@ def check(models, batch, search):
             assert mine.token_scores == pytest.approx(scores, abs=1e-4)
             attention = other["attention"].t()[:, -len(source) :]
             assert torch.allclose(mine.attention, attention, atol=1e-5)
+    # Without attention the decoder is the compiled one, where there is one.
+    for ours, theirs in zip(BeamSearch(models, WORDS)(batch, search), expected, strict=True):
+        for mine, other in zip(ours, theirs, strict=True):
+            assert mine.tokens == other["tokens"].tolist()
+            assert mine.score == pytest.approx(other["score"].item(), abs=2e-5)
 
 
 @pytest.mark.parametrize("search", SETTINGS.values(), ids=SETTINGS.keys())

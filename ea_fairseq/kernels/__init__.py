@@ -1,1 +1,1 @@
-"""Compiled attention maps for the CPU; optional, with results equal to torch's."""
+"""Compiled attention maps and decoders; optional, with results equal to torch's."""

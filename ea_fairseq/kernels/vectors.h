@@ -67,6 +67,12 @@ inline void store_part(float* to, Vector<float> vector, int64_t count) {
 }
 #endif
 
+// -1 in the first `count` lanes, else 0.
+inline Integers<float> first_lanes(int64_t count) {
+  const Integers<float> number = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
+  return number < static_cast<int32_t>(count);
+}
+
 // exp(x) for x <= 0, to the last bits: x = n log(2) + r, exp(r) by its Taylor polynomial.
 inline Vector<float> exponential(Vector<float> x) {
   const Vector<float> lowest = Vector<float>{} - 87.0f;
@@ -111,6 +117,15 @@ template <typename T>
 inline T largest(Vector<T> vector) {
   return fold<T, vector_bytes>(reinterpret_cast<const T*>(&vector),
                                [](auto a, auto b) { return a > b ? a : b; });
+}
+
+// Whether any lane is above a limit.
+inline bool any_above(Vector<float> vector, float limit) {
+#ifdef __AVX512F__
+  return _mm512_cmp_ps_mask(vector, _mm512_set1_ps(limit), _CMP_GT_OQ) != 0;
+#else
+  return largest<float>(vector) > limit;
+#endif
 }
 
 inline int64_t whole_vectors(int64_t length, int64_t lane_count) {

@@ -8,9 +8,11 @@ from dataclasses import dataclass
 
 import torch
 from fairseq.data import Dictionary
-from fairseq.models import FairseqEncoderDecoderModel, FairseqIncrementalDecoder
+from fairseq.models import FairseqEncoderDecoderModel
 from torch import Tensor
 
+from ..kernels.fused_decoder import Rules
+from .decoders import CompiledDecoder, TorchDecoder, compiled_decoder, is_available_for
 from .model_folder import Search
 
 
@@ -47,6 +49,7 @@ class BeamSearch:
         self.pad, self.eos, self.unk = dictionary.pad(), dictionary.eos(), dictionary.unk()
         self.vocabulary = len(dictionary)
         self.longest = min(model.max_decoder_positions() for model in models) - 1
+        self.compiled = compiled_decoder(self.models[0]) if len(self.models) == 1 else None
 
     @torch.inference_mode()
     def __call__(
@@ -78,6 +81,8 @@ class _Batch:
     ):
         self.owner, self.search, self.need_attention = owner, search, need_attention
         self.beam = min(search.beam, owner.vocabulary - 1)
+        # Twice as many as go on, as half of them may end.
+        self.most = min(2 * self.beam, owner.vocabulary)
         device = next(owner.models[0].parameters()).device
         self.lengths = [len(source) for source in sources]
         longest = max(self.lengths)
@@ -95,23 +100,53 @@ class _Batch:
 
     def run(self) -> list[list[Hypothesis]]:
         """Searches until every sentence has its hypotheses."""
-        self.decoders = [_Decoder(model, self.sources, self.beam) for model in self.owner.models]
-        rows = len(self.sentences) * self.beam
+        self._encode()
+        self.width = 1  # rows of a sentence: in the first step all hypotheses would be equal
+        rows = len(self.sentences)
         self.tokens = torch.full((rows, 1), self.owner.eos, device=self.device)
         self.scores = torch.zeros(rows, 1, device=self.device)  # summed up to each token
         self.attention: list[Tensor] = []
         step = 0
         while True:
-            logits, totals = self._decode()
-            order = self._choose(logits, totals, step)
+            last = [i for i, s in enumerate(self.sentences) if step >= self.limits[s]]
+            best, token = self._compiled_best(last, step) or self._best(last, step)
+            order = self._choose(best, token, step, set(last))
             if order is None:
                 break
             same = len(order) == rows and torch.equal(order, torch.arange(rows, device=self.device))
-            rows = len(order)
+            rows, self.width = len(order), self.beam
             for decoder in [] if same else self.decoders:
                 decoder.reorder(order)
             step += 1
         return [sorted(found, key=lambda hypothesis: -hypothesis.score) for found in self.finished]
+
+    def _encode(self) -> None:
+        owner = self.owner
+        encoded = []
+        for model in owner.models:
+            padding = model.encoder.padding_idx if hasattr(model.encoder, "padding_idx") else 1
+            lengths = self.sources.ne(padding).sum(dim=1)
+            encoded.append(model.encoder(self.sources, src_lengths=lengths))
+        self.compiled = None
+        usable = not self.need_attention and is_available_for(owner.models[0])
+        if owner.compiled is not None and usable and lengths.tolist() == self.lengths:
+            rules = Rules(owner.pad, owner.eos, owner.unk, self.search.unkpen)
+            source = encoded[0]["encoder_out"][0]
+            self.compiled = CompiledDecoder(owner.compiled, source, self.lengths, rules)
+            self.decoders = [self.compiled]
+        else:
+            pairs = zip(owner.models, encoded, strict=True)
+            self.decoders = [TorchDecoder(model, source) for model, source in pairs]
+
+    def _compiled_best(self, last: list[int], step: int) -> tuple[Tensor, Tensor] | None:
+        """As `_best`, where the decoder is compiled; else None."""
+        if self.compiled is None:
+            return None
+        sentences = torch.tensor(self.sentences).repeat_interleave(self.width)
+        ending = torch.zeros(len(self.sentences), self.width, dtype=torch.bool)
+        ending[last] = True
+        no_end = step < self.search.min_len
+        return self.compiled.best(self.tokens, sentences, self.most, no_end, ending.flatten())
 
     def _decode(self) -> tuple[Tensor, Tensor | None]:
         """Scores of the next token (rows, vocabulary), in float32, and what to subtract from each
@@ -133,52 +168,54 @@ class _Batch:
         )
         return stacked.logsumexp(dim=0) - math.log(len(results)), None
 
-    def _choose(self, logits: Tensor, totals: Tensor | None, step: int) -> Tensor | None:
-        """Ends hypotheses and goes on with the best of the others.
+    def _best(self, last: list[int], step: int) -> tuple[Tensor, Tensor]:
+        """Log-probabilities (rows, most) of the best next tokens of each row, and these.
 
         Args:
-            logits: (rows, vocabulary), which are overwritten
-            totals: as `_decode` returns them
+            last: places of the sentences that must end
             step: tokens so far
-
-        Returns:
-            the old row of each new one, or None where all is done
         """
-        owner, beam, search = self.owner, self.beam, self.search
-        count = len(self.sentences)
+        owner, width = self.owner, self.width
+        logits, totals = self._decode()
         if totals is not None and totals.isnan().any():  # what is no number is impossible
             logits, totals = (logits - totals).nan_to_num(nan=-math.inf), None
         logits[:, owner.pad] = -math.inf
-        if search.unkpen:
-            logits[:, owner.unk] -= search.unkpen
-        if step < search.min_len:
+        if self.search.unkpen:
+            logits[:, owner.unk] -= self.search.unkpen
+        if step < self.search.min_len:
             logits[:, owner.eos] = -math.inf
-        last = [i for i, sentence in enumerate(self.sentences) if step >= self.limits[sentence]]
         for i in last:
-            rows = logits[i * beam : (i + 1) * beam]
+            rows = logits[i * width : (i + 1) * width]
             ending = rows[:, owner.eos].clone()
             rows.fill_(-math.inf)
             rows[:, owner.eos] = ending
         # The best of a sentence are among the best of its rows: all others are never looked at
-        # again, nor are their log-probabilities computed. Twice as many as go on, as half of them
-        # may end here.
-        most = min(2 * beam, logits.size(1))
-        best, token = logits.topk(most)
-        if totals is not None:
-            best = best - totals
-        best, token = best.view(count, beam, most), token.view(count, beam, most)
-        if step == 0:  # all hypotheses are equal
-            best, token = best[:, :1], token[:, :1]
-            wanted = min(2 * beam, logits.size(1) - 1)
-        else:
-            best = best + self.scores[:, -1].view(count, beam, 1)
-            wanted = min(2 * beam, logits.size(1) * beam - 1)
+        # again, nor are their log-probabilities computed.
+        best, token = logits.topk(self.most)
+        return best if totals is None else best - totals, token
+
+    def _choose(self, best: Tensor, token: Tensor, step: int, last: set[int]) -> Tensor | None:
+        """Ends hypotheses and goes on with the best of the others.
+
+        Args:
+            best: log-probabilities of each row's best next tokens, (rows, most)
+            token: these tokens
+            step: tokens so far
+            last: places of the sentences that must end
+
+        Returns:
+            the old row of each new one, or None where all is done
+        """
+        owner, beam, width, most = self.owner, self.beam, self.width, self.most
+        count = len(self.sentences)
+        best = best.view(count, width, most) + self.scores[:, -1].view(count, width, 1)
+        wanted = min(2 * beam, owner.vocabulary * width - 1)
         best, index = best.flatten(1).topk(wanted)
-        token = token.flatten(1).gather(1, index)
-        first = torch.arange(count, device=self.device)[:, None] * beam
+        token = token.view(count, -1).gather(1, index)
+        first = torch.arange(count, device=self.device)[:, None] * width
         row = index.div(most, rounding_mode="floor") + first
         ends = token == owner.eos
-        self._end(ends[:, :beam] & (best[:, :beam] > -math.inf), best, row, step, set(last))
+        self._end(ends[:, :beam] & (best[:, :beam] > -math.inf), best, row, step, last)
 
         going = [i for i, s in enumerate(self.sentences) if not self._is_done(s, step)]
         if not going:
@@ -231,48 +268,3 @@ class _Batch:
                     cut=place in last,
                 )
             )
-
-
-class _Decoder:
-    """One model's decoder step by step, over encoded sources."""
-
-    def __init__(self, model: FairseqEncoderDecoderModel, sources: Tensor, beam: int):
-        self.model = model
-        padding = model.encoder.padding_idx if hasattr(model.encoder, "padding_idx") else 1
-        lengths = sources.ne(padding).sum(dim=1)
-        encoded = model.encoder(sources, src_lengths=lengths)
-        order = torch.arange(len(sources), device=sources.device).repeat_interleave(beam)
-        self.encoded = model.encoder.reorder_encoder_out(encoded, order)
-        incremental = isinstance(model.decoder, FairseqIncrementalDecoder)
-        self.state = {} if incremental else None
-        # An adaptive softmax has no scores but log-probabilities.
-        self.normalized = getattr(model.decoder, "adaptive_softmax", None) is not None
-        modules = model.decoder.modules()
-        self.with_state = [m for m in modules if hasattr(m, "reorder_incremental_state")]
-
-    def step(self, tokens: Tensor) -> tuple[Tensor, Tensor | None]:
-        """Scores of the token after these, (rows, vocabulary), and attention (rows, src_len) or
-        None. The scores are logits, or where `normalized` log-probabilities."""
-        if self.state is None:
-            output = self.model.decoder(tokens, encoder_out=self.encoded)
-        else:
-            output = self.model.decoder(
-                tokens, encoder_out=self.encoded, incremental_state=self.state
-            )
-        if self.normalized:
-            scores = self.model.get_normalized_probs(output, log_probs=True)
-        else:
-            scores = output[0]
-        scores = scores[:, -1]
-        attention = output[1].get("attn") if isinstance(output[1], dict) else output[1]
-        if isinstance(attention, list):
-            attention = attention[0]
-        return scores.float(), None if attention is None else attention[:, -1]
-
-    def reorder(self, order: Tensor) -> None:
-        """Goes on with other rows."""
-        if self.state is not None:
-            for module in self.with_state:
-                kept = module.reorder_incremental_state(self.state, order)
-                self.state = self.state if kept is None else kept
-        self.encoded = self.model.encoder.reorder_encoder_out(self.encoded, order)

@@ -1,0 +1,138 @@
+// One new row of the maps of all heads: what evolving attention does to logits.
+//
+// Same equations as EvolvingLogits.step and MapConvolution.step in ea_fairseq/variants.
+#pragma once
+
+#include <vector>
+
+#include "vectors.h"
+
+extern "C" {
+
+// Of an attention's transform; see fused_decoder.py.
+struct MapWeights {
+  const float *kernel, *bias;  // (heads out, heads in, size, size), (heads); null: no convolution
+  int64_t size, right;         // of the kernel; how far its result moves along the keys
+  int64_t carries;             // whether the layer below's maps are mixed in
+  double alpha, beta;
+};
+}
+
+namespace ea {
+
+// The numbers of each head, `line` apart; at least `border` zeros lie in front of each and behind it.
+struct HeadLines {
+  static constexpr int64_t border = lanes<float>;
+  const float* first;
+  int64_t line;
+};
+
+class MapRow {
+ public:
+  MapRow(const MapWeights& w, int64_t heads)
+      : heads(heads), size(w.kernel ? w.size : 1), reach((size - 1) / 2), right(w.right),
+        alpha(w.alpha), beta(w.beta), convolves(w.kernel), carries(w.carries) {
+    if (!convolves) return;
+    bias.assign(w.bias, w.bias + heads);
+    for (int64_t i = 0; i < size; ++i)
+      for (int64_t j = 0; j < size; ++j)
+        for (int64_t in = 0; in < heads; ++in)
+          for (int64_t out = 0; out < heads; ++out)
+            taps.push_back(w.kernel[((out * heads + in) * size + i) * size + j]);
+  }
+
+  // How many rows before its own it reads.
+  int64_t earlier() const { return convolves ? size - 1 : 0; }
+
+  // A_in = alpha * carry + (1 - alpha) * logits, in place; `columns` of one head.
+  void mix(const float* carry, float* logits, int64_t columns) const {
+    for (int64_t x = 0; x < columns; x += lanes<float>) {
+      const auto values = load<Vector<float>>(logits + x);
+      const auto mixed = values + alpha * (load<Vector<float>>(carry + x) - values);
+      store(logits + x, first_lanes(columns - x) ? mixed : Vector<float>{});
+    }
+  }
+
+  // Z = beta * relu(conv(A_in)) + (1 - beta) * A_in. What is behind a line's `columns` is not 0.
+  //
+  // rows: A_in of the earlier rows, the earliest first, and of this one; `first` is null where a
+  // row would be before the first.
+  void evolve(const HeadLines* rows, int64_t columns, float* evolved, int64_t line) const {
+    int64_t out = 0;
+    for (; out + 4 <= heads; out += 4) evolve_heads<4>(rows, columns, out, evolved, line);
+    for (; out < heads; ++out) evolve_heads<1>(rows, columns, out, evolved, line);
+  }
+
+ private:
+  const int64_t heads, size, reach, right;
+  const float alpha, beta;
+  std::vector<float> taps, bias;  // taps[row][column][in][out]
+
+ public:
+  const bool convolves, carries;
+
+ private:
+  template <int outs>
+  void evolve_heads(
+      const HeadLines* rows, int64_t columns, int64_t out, float* evolved, int64_t line) const {
+    // The convolution's result moves down by `reach` rows and right: what it leaves behind is 0.
+    const bool is_vacated = rows[reach].first == nullptr;
+    for (int64_t x = 0; x < columns; x += lanes<float>) {
+      Vector<float> sums[outs] = {};
+      if (!is_vacated) convolve<outs>(rows, x, out, sums);
+      const HeadLines& now = rows[size - 1];
+      for (int o = 0; o < outs; ++o) {
+        Vector<float> term = sums[o];
+        if (x == 0) term = first_lanes(right) ? Vector<float>{} : term;
+        const auto mixed = load<Vector<float>>(now.first + (out + o) * now.line + x);
+        store(evolved + (out + o) * line + x, mixed + beta * (term - mixed));
+      }
+    }
+  }
+
+  // relu(conv(A_in)) of the columns from x on.
+  template <int outs>
+  void convolve(const HeadLines* rows, int64_t x, int64_t out, Vector<float>* sums) const {
+    for (int o = 0; o < outs; ++o) sums[o] = Vector<float>{} + bias[out + o];
+    const bool is_triangular = right > 0;  // the decoder's kernel is 0 above its diagonal
+    for (int64_t i = 0; i < size; ++i) {
+      if (!rows[i].first) continue;
+      for (int64_t j = 0; j < (is_triangular ? i + 1 : size); ++j) {
+        const float* from = rows[i].first + x - right - reach + j;
+        const float* tap = taps.data() + (i * size + j) * heads * heads + out;
+        for (int64_t in = 0; in < heads; ++in, from += rows[i].line, tap += heads) {
+          const auto values = load<Vector<float>>(from);
+          for (int o = 0; o < outs; ++o) sums[o] += values * tap[o];
+        }
+      }
+    }
+    for (int o = 0; o < outs; ++o) sums[o] = sums[o] < 0.0f ? Vector<float>{} : sums[o];
+  }
+};
+
+// Softmax over so many numbers; what is behind them, to the end of the vector, becomes 0.
+inline void softmax(const float* logits, int64_t columns, float* probs) {
+  const Vector<float> lowest = Vector<float>{} - INFINITY;
+  Vector<float> highest = lowest;
+  const auto part = [&](int64_t x) {  // a number below any other behind the end
+    const auto values = load<Vector<float>>(logits + x);
+    return first_lanes(columns - x) ? values : lowest;
+  };
+  for (int64_t x = 0; x < columns; x += lanes<float>) {
+    const Vector<float> values = part(x);
+    highest = highest > values ? highest : values;
+  }
+  const float maximum = largest<float>(highest);
+  Vector<float> sums = {};
+  for (int64_t x = 0; x < columns; x += lanes<float>) {
+    const Vector<float> power = exponential(part(x) - maximum);
+    const Vector<float> values = first_lanes(columns - x) ? power : Vector<float>{};
+    store(probs + x, values);
+    sums += values;
+  }
+  const float scale = 1 / total<float>(sums);
+  for (int64_t x = 0; x < columns; x += lanes<float>)
+    store(probs + x, load<Vector<float>>(probs + x) * scale);
+}
+
+}  // namespace ea

@@ -1,0 +1,276 @@
+"""The compiled decoder: what the model's full pass says, for every search."""
+
+import ctypes
+import gc
+import threading
+
+import pytest
+import torch
+from small_folders import WORDS, strong, write_folder
+from small_models import EOS, PAD, dictionary, padded, settings_of
+
+from ea_fairseq import Translator
+from ea_fairseq.kernels.fused_decoder import Rules
+from ea_fairseq.kernels.library import load_library, torch_alone
+from ea_fairseq.translation.building import build_model
+from ea_fairseq.translation.decoders import CompiledDecoder, compiled_decoder
+from ea_fairseq.translation.model_folder import Search
+from ea_fairseq.translation.search import BeamSearch
+
+pytestmark = pytest.mark.skipif(load_library() is None, reason="no compiled library")
+
+EVERYWHERE = "encoder,decoder,encoder-decoder"
+UNK = 3
+# (architecture, options): every option that the compiled decoder knows.
+MODELS = {name: ("ea_transformer_lite", options) for name, options in settings_of("evolving")}
+MODELS = {name: model for name, model in MODELS.items() if "learned_mixing" not in name}
+MODELS |= {
+    "plain": ("transformer_lite", {}),
+    "plain variant": ("ea_transformer_lite", {"ea_variant": "plain"}),
+    "kernel of 9": ("ea_transformer_lite", {"ea_kernel_size": 9, "ea_skip": EVERYWHERE}),
+    "norms behind": ("ea_transformer_lite", {"decoder_normalize_before": False}),
+    "norms in front": ("ea_transformer_lite", {"decoder_normalize_before": True}),
+    "learned positions": ("ea_transformer_lite", {"decoder_learned_pos": True}),
+    "no positions": ("transformer_lite", {"no_token_positional_embeddings": True}),
+    "norm of embeddings": ("transformer_lite", {"layernorm_embedding": True}),
+    "shared embeddings": ("transformer_lite", {"share_decoder_input_output_embed": True}),
+}
+# Heads of more than a vector and of less, columns that fill no panel, several pieces of logits.
+SIZES = {
+    **{"encoder_embed_dim": 60, "encoder_ffn_embed_dim": 30, "encoder_attention_heads": 5},
+    **{"decoder_embed_dim": 60, "decoder_ffn_embed_dim": 70, "decoder_attention_heads": 3},
+    **{"encoder_layers": 2, "decoder_layers": 3},
+    **{"max_source_positions": 64, "max_target_positions": 64},
+}
+
+
+def large(arch, options, vocabulary=300, sizes=SIZES):
+    """A float32 model whose every part shows in the scores."""
+    torch.manual_seed(3)
+    words = dictionary(vocabulary)
+    model = build_model(arch, {**sizes, **options}, (words, words)).eval()
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            if "layer_norm" in name or "layernorm" in name:
+                parameter.normal_(mean=float(name.endswith("weight")), std=0.2)
+            else:
+                parameter.normal_(std=0.8 if ".transform." in name else 0.15)
+    return model
+
+
+class Steps:
+    """A compiled decoder beside the full pass over the same prefixes."""
+
+    def __init__(self, model, lengths, seed=1):
+        self.model, self.generator = model, torch.Generator().manual_seed(seed)
+        self.vocabulary = len(model.decoder.dictionary)
+        self.sources = [self.draw(length, first=4) for length in lengths]
+        with torch.no_grad():
+            encoded = model.encoder(padded(self.sources, left=True))["encoder_out"][0]
+        rules = Rules(PAD, EOS, UNK, 0.5)
+        self.decoder = CompiledDecoder(compiled_decoder(model), encoded, lengths, rules)
+        self.sentences = torch.arange(len(lengths))
+        self.tokens = torch.full((len(lengths), 1), EOS)
+
+    def draw(self, count, first=0, below=None):
+        return torch.randint(first, below or self.vocabulary, (count,), generator=self.generator)
+
+    def step(self):
+        """Log-probabilities of all tokens, by token, from the compiled decoder."""
+        most = self.vocabulary
+        last = torch.zeros(len(self.tokens), dtype=torch.bool)
+        best, token = self.decoder.best(self.tokens, self.sentences, most, False, last)
+        assert torch.equal(best, best.sort(dim=1, descending=True).values)
+        return torch.full_like(best, -torch.inf).scatter(1, token[:, :-1], best[:, :-1])
+
+    @torch.no_grad()
+    def full(self):
+        """The same from the model's full pass, on torch alone."""
+        with torch_alone():
+            sources = padded([self.sources[i] for i in self.sentences], left=True)
+            logits = self.model(sources, None, self.tokens)[0][:, -1]
+        expected = logits.log_softmax(dim=1)
+        expected[:, PAD] = -torch.inf
+        expected[:, UNK] -= 0.5
+        return expected
+
+    def go_on(self, kept, beam):
+        """Other hypotheses: for each sentence that stays, `beam` of its old ones at random."""
+        rows = [torch.where(self.sentences == sentence)[0] for sentence in kept]
+        order = torch.cat([row[self.draw(beam, below=len(row))] for row in rows])
+        self.sentences = self.sentences[order]
+        self.tokens = torch.cat([self.tokens[order], self.draw(len(order), 4)[:, None]], dim=1)
+        self.decoder.reorder(order)
+
+
+@pytest.mark.parametrize("arch, options", MODELS.values(), ids=MODELS.keys())
+def test_steps_of_a_reordered_shrinking_beam_equal_the_full_pass(arch, options):
+    steps = Steps(large(arch, options), lengths=[3, 1, 18, 9])
+    for time in range(22):
+        assert torch.allclose(steps.step(), steps.full(), atol=3e-5, rtol=1e-5)
+        # Sentences leave one after the other; the beam changes its size.
+        kept = [n for n, end in enumerate((30, 4, 19, 12)) if time < end]
+        steps.go_on(kept, beam=1 + (3 * time + 2) % 5)
+
+
+def test_any_number_of_threads_gives_the_same_bits():
+    model = large("ea_transformer_lite", {"ea_skip": EVERYWHERE})
+    found = []
+    threads = torch.get_num_threads()
+    try:
+        for count in (1, 2, 3):
+            torch.set_num_threads(count)
+            steps = Steps(model, lengths=[5, 2, 7, 3, 4])
+            scores = [steps.step()]
+            for kept in ([0, 1, 2, 3, 4], [0, 2, 3], [3]):
+                steps.go_on(kept, beam=3)
+                scores.append(steps.step())
+            found.append(torch.cat(scores))
+    finally:
+        torch.set_num_threads(threads)
+    assert all(torch.equal(found[0], other) for other in found[1:])
+
+
+def test_a_beam_wider_than_a_block_of_rows_stays_together():
+    steps = Steps(large("ea_transformer_lite", {}, vocabulary=40), lengths=[4, 6])
+    for beam in (1, 100, 130, 7):
+        assert torch.allclose(steps.step(), steps.full(), atol=3e-5, rtol=1e-5)
+        steps.go_on([0, 1], beam)
+
+
+def searched(model, batch, search, compiled):
+    owner = BeamSearch([model], model.decoder.dictionary)
+    assert owner.compiled is not None
+    if not compiled:
+        owner.compiled = None
+    return owner(batch, search)
+
+
+def same(found, expected):
+    assert [[h.tokens for h in hypotheses] for hypotheses in found] == [
+        [h.tokens for h in hypotheses] for hypotheses in expected
+    ]
+    for ours, theirs in zip(found, expected, strict=True):
+        for mine, other in zip(ours, theirs, strict=True):
+            assert mine.score == pytest.approx(other.score, abs=2e-5)
+            assert mine.token_scores == pytest.approx(other.token_scores, abs=1e-4)
+            assert mine.cut == other.cut
+
+
+@pytest.mark.parametrize("arch", ["ea_transformer_lite", "transformer_lite"])
+@pytest.mark.parametrize(
+    "search",
+    [
+        Search(max_len_b=12),
+        Search(beam=1, max_len_b=12),
+        Search(beam=4, min_len=4, max_len_b=9, unkpen=-3.0),
+        Search(max_len_b=0, min_len=0),
+        Search(beam=23, max_len_b=4),
+    ],
+    ids=["beam 5", "beam 1", "from 4 tokens", "no word", "widest beam"],
+)
+def test_a_search_finds_what_torch_finds(arch, search):
+    model, generator = strong(arch), torch.Generator().manual_seed(5)
+    lengths = torch.randint(1, 10, (30,), generator=generator).tolist()
+    draw = (torch.randint(4, 24, (length,), generator=generator) for length in lengths)
+    batch = [[*source.tolist(), EOS] for source in draw]
+    found = searched(model, batch, search, compiled=True)
+    same(found, searched(model, batch, search, compiled=False))
+    # Alone, a sentence has the same bits: no padding, no sum that others are part of. (The
+    # encoder, which torch computes, makes no such promise.)
+    alone = [searched(model, [source], search, compiled=True)[0] for source in batch[:5]]
+    same(found[:5], alone)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"ea_variant": "residual"},
+        {"ea_variant": "talking_heads"},
+        {"ea_learned_mixing": True},
+        {"ea_scores": "multiplicative"},
+        {"ea_branch": "convolution", "ea_variant": "evolving"},
+        {"activation_fn": "gelu"},
+        {"adaptive_softmax_cutoff": "8,12", "adaptive_softmax_dropout": 0.0},
+    ],
+    ids=str,
+)
+def test_what_is_not_compiled_is_left_to_torch(options):
+    words = dictionary()
+    sizes = {**SIZES, "decoder_attention_heads": 2, "encoder_attention_heads": 2}
+    model = build_model("ea_transformer_lite", {**sizes, **options}, (words, words)).eval()
+    assert compiled_decoder(model) is None
+    assert BeamSearch([model], words)([[5, 6, EOS]], Search(max_len_b=3))[0]
+
+
+def test_training_other_precisions_and_torch_alone_are_left_to_torch():
+    model = strong("ea_transformer_lite")
+    assert compiled_decoder(model) is not None
+    assert compiled_decoder(model.train()) is None
+    assert compiled_decoder(model.eval().to(torch.bfloat16)) is None
+    assert compiled_decoder(model.double()) is None
+    model = model.float()
+    with torch_alone():
+        assert compiled_decoder(model) is None
+    model.decoder.layers[0].dropout_module.apply_during_inference = True
+    assert compiled_decoder(model) is None
+
+
+def test_a_source_with_padding_inside_is_left_to_torch():
+    model = strong("ea_transformer_lite")
+    batch, search = [[5, PAD, 6, EOS], [7, EOS]], Search(max_len_b=6)
+    same(searched(model, batch, search, True), searched(model, batch, search, False))
+
+
+def test_a_model_that_is_no_number_finds_nothing():
+    model = strong("transformer_lite")
+    with torch.no_grad():
+        model.decoder.layers[0].fc1.bias[0] = torch.nan
+    for compiled in (True, False):
+        assert searched(model, [[5, EOS]], Search(max_len_b=3), compiled) == [[]]
+
+
+def test_two_threads_share_a_translator(tmp_path):
+    translator = Translator(write_folder(tmp_path / "model"))
+    texts = [" ".join(WORDS[i % 20] for i in range(n, 2 * n + 1)) for n in range(1, 9)] * 4
+    expected, found = translator.translate(texts), {}
+
+    def work(number):
+        found[number] = translator.translate(texts[number:]), number
+
+    workers = [threading.Thread(target=work, args=(number,)) for number in range(4)]
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        worker.join()
+    assert len(found) == 4
+    assert all(texts_found == expected[n:] for texts_found, n in found.values())
+
+
+def test_searches_and_models_leave_no_memory_behind():
+    libc = ctypes.CDLL(None)
+    if not hasattr(libc, "mallinfo2"):
+        pytest.skip("no mallinfo2 of glibc's")
+
+    class Info(ctypes.Structure):
+        _fields_ = [(f"field{i}", ctypes.c_size_t) for i in range(10)]
+
+    libc.mallinfo2.restype = Info
+
+    def in_use():
+        gc.collect()
+        info = libc.mallinfo2()
+        return info.field4 + info.field7  # of maps of their own, and of the heap
+
+    model = strong("ea_transformer_lite")
+    search = Search(max_len_b=12)
+    batch = [[*range(4, 4 + n), EOS] for n in range(1, 15)]
+
+    def work(times):
+        for _ in range(times):
+            searched(model, batch, search, compiled=True)
+
+    work(3)
+    before = in_use()
+    work(20)
+    assert in_use() - before < 100_000  # one search alone takes some 1 MB
