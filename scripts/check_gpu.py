@@ -28,6 +28,7 @@ from ea_fairseq.files import read_json, write_json, write_lines  # noqa: E402
 
 ARCHS = ("ea_transformer_lite", "ea_transformer_base")
 TYPES = ("float32", "float16", "bfloat16")
+TESTS = "tests/test_triton_attention.py", "tests/test_triton_model.py"
 CORPUS = ROOT / "examples/translation/cldr.de-en/corpus.yml"
 # Losses of halves may differ from float32's by so much, and those of the GPU from the CPU's.
 LOSS_TOLERANCE, DEVICE_TOLERANCE = 0.05, 1e-3
@@ -97,12 +98,12 @@ def machine(check: Check) -> dict[str, Any]:
 
 
 def tests(check: Check) -> dict[str, Any]:
-    return _tested(check.run("tests", *_pytest("tests/test_triton_attention.py")))
+    return _tested(check.run("tests", *_pytest(*TESTS)))
 
 
 def interpreted(check: Check) -> dict[str, Any]:
     switches = {"TRITON_INTERPRET": "1", "EA_FAIRSEQ_NATIVE": "triton"}
-    return _tested(check.run("interpreted", *_pytest("tests/test_triton_attention.py"), **switches))
+    return _tested(check.run("interpreted", *_pytest(*TESTS), **switches))
 
 
 def _pytest(*files: str) -> tuple[str, ...]:

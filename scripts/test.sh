@@ -19,5 +19,5 @@ if [[ $# -eq 0 ]]; then
     tests/test_multihead_attention.py
   # And what Triton computes on a GPU, interpreted here.
   OMP_NUM_THREADS=1 EA_FAIRSEQ_NATIVE=triton TRITON_INTERPRET=1 \
-    "$python" -m pytest -q -n 2 --dist load tests/test_triton_attention.py
+    "$python" -m pytest -q -n 2 --dist load tests/test_triton_attention.py tests/test_triton_model.py
 fi

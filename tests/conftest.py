@@ -4,6 +4,8 @@ import pytest
 import torch
 
 torch.set_num_threads(1)  # what fixtures train must equal what the tests train
+# On a GPU: what is compared with must not have its convolutions' products cut to 10 bits.
+torch.backends.cudnn.allow_tf32 = False
 
 
 @pytest.fixture(autouse=True)

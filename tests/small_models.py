@@ -100,9 +100,46 @@ def padded(sequences, left=False):
 
 def score(model, sources, prefixes, left_pad_source=True, left_pad_target=False):
     """Scores of each sentence in one padded batch: a list of (tgt_len, vocabulary)."""
+    device = next(model.parameters()).device
+    source, target = padded(sources, left_pad_source), padded(prefixes, left_pad_target)
     with torch.no_grad():
-        scores, _ = model(padded(sources, left_pad_source), None, padded(prefixes, left_pad_target))
+        scores, _ = model(source.to(device), None, target.to(device))
     return [
         row[-len(tokens) :] if left_pad_target else row[: len(tokens)]
         for row, tokens in zip(scores, prefixes, strict=True)
     ]
+
+
+def beam_search(model, sources, prefixes, order_seed=7):
+    """Decodes as beam search does: after each step hypotheses change places at random, some twice,
+    some not at all, and at steps 3 and 5 a sentence leaves. Yields, per step, the scores of the
+    step and those of a full pass over the same prefixes, wherever the model is."""
+    generator = torch.Generator().manual_seed(order_seed)
+    beam, bsz = 3, len(sources)
+    device = next(model.parameters()).device
+    tokens = padded(prefixes).to(device)  # (sentences * beam, steps), no padding
+    encoder_out = model.encoder(padded(sources, left=True).to(device))
+    encoder_out = model.encoder.reorder_encoder_out(
+        encoder_out, torch.arange(bsz, device=device).repeat_interleave(beam)
+    )
+    incremental_state = {}
+    for t in range(tokens.size(1)):
+        if t:
+            kept = list(range(tokens.size(0) // beam))
+            if t in (3, 5):
+                kept.pop(1)
+            order = torch.cat(
+                [i * beam + torch.randint(beam, (beam,), generator=generator) for i in kept]
+            ).to(device)
+            # The prefixes move with their hypotheses; the tokens to come differ again, so that a
+            # hypothesis which kept another's rows is found out.
+            later = tokens[: len(order), t:]
+            tokens = torch.cat([tokens[order, :t], later], dim=1)
+            model.decoder.reorder_incremental_state_scripting(incremental_state, order)
+            encoder_out = model.encoder.reorder_encoder_out(encoder_out, order)
+        prefix = tokens[:, : t + 1]
+        step, _ = model.decoder(
+            prefix, encoder_out=encoder_out, incremental_state=incremental_state
+        )
+        full, _ = model.decoder(prefix, encoder_out=encoder_out)
+        yield step[:, -1], full[:, -1]

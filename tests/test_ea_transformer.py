@@ -13,6 +13,7 @@ from small_models import (
     PAD,
     TINY,
     VOCABULARY,
+    beam_search,
     build,
     build_strong,
     dictionary,
@@ -103,40 +104,6 @@ def test_a_sentence_scores_the_same_alone_and_in_any_batch(
     batch = score(model, sources, prefixes, left_pad_source, left_pad_target)
     for scores, source, prefix in zip(batch, sources, prefixes, strict=True):
         torch.testing.assert_close(scores, score(model, [source], [prefix])[0])
-
-
-def beam_search(model, sources, prefixes, order_seed=7):
-    """Decodes as beam search does: after each step hypotheses change places at random, some twice,
-    some not at all, and at steps 3 and 5 a sentence leaves. Yields, per step, the scores of the
-    step and those of a full pass over the same prefixes."""
-    generator = torch.Generator().manual_seed(order_seed)
-    beam, bsz = 3, len(sources)
-    tokens = padded(prefixes)  # (sentences * beam, steps), no padding
-    encoder_out = model.encoder(padded(sources, left=True))
-    encoder_out = model.encoder.reorder_encoder_out(
-        encoder_out, torch.arange(bsz).repeat_interleave(beam)
-    )
-    incremental_state = {}
-    for t in range(tokens.size(1)):
-        if t:
-            kept = list(range(tokens.size(0) // beam))
-            if t in (3, 5):
-                kept.pop(1)
-            order = torch.cat(
-                [i * beam + torch.randint(beam, (beam,), generator=generator) for i in kept]
-            )
-            # The prefixes move with their hypotheses; the tokens to come differ again, so that a
-            # hypothesis which kept another's rows is found out.
-            later = tokens[: len(order), t:]
-            tokens = torch.cat([tokens[order, :t], later], dim=1)
-            model.decoder.reorder_incremental_state_scripting(incremental_state, order)
-            encoder_out = model.encoder.reorder_encoder_out(encoder_out, order)
-        prefix = tokens[:, : t + 1]
-        step, _ = model.decoder(
-            prefix, encoder_out=encoder_out, incremental_state=incremental_state
-        )
-        full, _ = model.decoder(prefix, encoder_out=encoder_out)
-        yield step[:, -1], full[:, -1]
 
 
 def beam_case():

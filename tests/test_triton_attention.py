@@ -1,24 +1,20 @@
 """Triton's kernels: equal to the equations on torch, on a GPU or interpreted on the CPU."""
 
 import itertools
-import os
 
 import pytest
 import torch
 from attention_cases import attention_inputs, results, steps_in_turn
 from torch.utils.checkpoint import checkpoint
+from triton_device import DEVICE, ON_GPU, exact_interpreter, on_triton  # noqa: F401
+from triton_forms import LARGE
 
 from ea_fairseq.errors import UserError
 from ea_fairseq.kernels.library import torch_alone
-from ea_fairseq.kernels.ways import interprets, way
+from ea_fairseq.kernels.ways import way
 from ea_fairseq.variants.cached_heads import CachedHeads
 
-ON_GPU = torch.cuda.is_available()
-DEVICE = "cuda" if ON_GPU else "cpu"
-pytestmark = pytest.mark.skipif(
-    not ON_GPU and not (interprets() and os.environ.get("EA_FAIRSEQ_NATIVE") == "triton"),
-    reason="needs a GPU, or TRITON_INTERPRET=1 EA_FAIRSEQ_NATIVE=triton as in scripts/test.sh",
-)
+pytestmark = on_triton
 REGIONS = ("encoder", "decoder", "encoder-decoder")
 
 
@@ -39,10 +35,10 @@ def assert_close(found, expected, tolerance=3e-6):
         torch.testing.assert_close(ours, theirs, rtol=0, atol=scale * tolerance)
 
 
-def assert_equal_to_torch(*inputs):
+def assert_equal_to_torch(*inputs, tolerance=3e-6):
     found = results(*inputs)
     with torch_alone():
-        assert_close(found, results(*inputs))
+        assert_close(found, results(*inputs), tolerance)
     return found
 
 
@@ -60,6 +56,15 @@ def test_values_and_gradients_equal_those_of_the_equations(attention, kernel_siz
     for (num_heads, lengths), hide in zip(sizes, itertools.cycle((True, False))):  # noqa: B905
         found = assert_equal_to_torch(*case(attention, num_heads, lengths, kernel_size, hide))
         assert lengths[1] < 5 or all(tensor.any() for tensor in found)
+
+
+@pytest.mark.skipif(not ON_GPU, reason="needs a GPU; python tests/triton_forms.py interprets some")
+@pytest.mark.parametrize("attention", REGIONS)
+@pytest.mark.parametrize("num_heads, lengths, kernel_size", LARGE)
+def test_long_sentences_equal_those_of_the_equations(attention, num_heads, lengths, kernel_size):
+    # Gradients of parameters are sums over as many pixels.
+    inputs = case(attention, num_heads, lengths, kernel_size)
+    assert_equal_to_torch(*inputs, tolerance=1e-5)
 
 
 @pytest.mark.parametrize("left", [False, True])
@@ -130,26 +135,6 @@ def test_dropout_gives_the_equations_with_the_same_noise():
     assert not torch.equal(output, found[0])  # another seed
 
 
-@pytest.fixture
-def exact_interpreter(monkeypatch):
-    """The interpreter's products take the bits of bfloat16 for whole numbers."""
-    if ON_GPU:
-        return
-    from triton.runtime.interpreter import InterpreterBuilder, TensorHandle, tl
-
-    product = InterpreterBuilder.create_dot
-
-    def create_dot(self, one, other, *others):
-        if one.dtype == tl.bfloat16:
-            one, other = (
-                TensorHandle((handle.data.astype("uint32") << 16).view("float32"), tl.float32)
-                for handle in (one, other)
-            )
-        return product(self, one, other, *others)
-
-    monkeypatch.setattr(InterpreterBuilder, "create_dot", create_dot)
-
-
 @pytest.mark.usefixtures("exact_interpreter")
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
 def test_half_precision_has_its_rounding_alone(dtype):
@@ -174,8 +159,10 @@ def test_extreme_logits_stay_exact_and_nan_stays_nan():
         found = transform.attend(*inputs, need_probs=True)
         with torch_alone():
             expected = transform.attend(*inputs, need_probs=True)
-        for ours, theirs in zip(found, expected, strict=True):
-            torch.testing.assert_close(ours, theirs, rtol=1e-5, atol=1e-5)
+        assert expected[1].abs().max() > 1e4
+        assert_close(found[1:2], expected[1:2])
+        # Rounding of such logits, not of probabilities, is what these have.
+        assert_close(found[::2], expected[::2], 1e-3)
         tensors[0][0, 0] = float("nan")
         output = transform.attend(*inputs)[0]
         seen = visible[0].any(dim=-1)[0]
@@ -183,7 +170,7 @@ def test_extreme_logits_stay_exact_and_nan_stays_nan():
 
 
 def test_two_runs_give_the_same_bits():
-    inputs = case("encoder", 2, (2, 33, 33), 3)
+    inputs = case("encoder", 2, (1, 33, 33), 3)
     for ours, again in zip(results(*inputs), results(*inputs), strict=True):
         assert torch.equal(ours, again)
 

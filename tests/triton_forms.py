@@ -3,8 +3,11 @@
 
     python tests/triton_forms.py            every form for compute capability 8.0 and 9.0
     python tests/triton_forms.py hip        for AMD's gfx942
+    EA_FAIRSEQ_NATIVE=triton TRITON_INTERPRET=1 python tests/triton_forms.py interpret
+                                            compiles nothing: runs long sentences on the CPU
 
-Prints a line for each compiled form: registers, bytes spilled, bytes of shared memory.
+Prints a line for each compiled form: registers, bytes spilled, bytes of shared memory; or for each
+length the largest difference from the equations on torch, in units of the largest number.
 """
 
 import contextlib
@@ -19,6 +22,8 @@ from typing import Any
 import torch
 
 SHARED = {80: 166_912, 90: 232_448}  # bytes that a block may have: 163 and 227 KiB
+# Heads, lengths (sentences, tgt_len, src_len) and kernels of more than a few blocks.
+LARGE = [(2, (1, 130, 70), 3), (1, (1, 260, 260), 1), (4, (2, 130, 130), 5)]
 HALF_AND_SINGLE = (torch.float16, torch.bfloat16, torch.float32)
 
 
@@ -119,8 +124,35 @@ def launch_all(heads: int, head_dim: int, dtype: torch.dtype, size: int, lower: 
     )
 
 
+def interpret() -> None:
+    """All that an attention computes, over sizes that take minutes."""
+    from attention_cases import attention_inputs, results
+
+    from ea_fairseq.kernels.library import torch_alone
+    from ea_fairseq.kernels.ways import way
+
+    for attention, (heads, lengths, size) in itertools.product(
+        ("encoder", "decoder", "encoder-decoder"), LARGE
+    ):
+        inputs = attention_inputs(attention, heads, lengths, size, torch.float32, True)
+        if way(inputs[1][0], lengths[2], size) != "triton":
+            raise SystemExit("error: set EA_FAIRSEQ_NATIVE=triton TRITON_INTERPRET=1")
+        found = results(*inputs)
+        with torch_alone():
+            expected = results(*inputs)
+        worst = max(
+            ((ours - theirs).abs().max() / (1 + theirs.abs().max())).item()
+            for ours, theirs in zip(found, expected, strict=True)
+        )
+        print(f"{attention}, {heads} heads, {lengths}, kernel {size}: {worst:.1e}", flush=True)
+
+
 def main(argv: list[str] | None = None) -> int:
-    hip = "hip" in (sys.argv[1:] if argv is None else argv)
+    argv = sys.argv[1:] if argv is None else argv
+    if argv == ["interpret"]:
+        interpret()
+        return 0
+    hip = "hip" in argv
     chips = [("hip", "gfx942", 64)] if hip else [("cuda", 80), ("cuda", 90)]
     sizes = [(1, False), *itertools.product((3, 5), (False, True))]
     for chip in chips:

@@ -1,0 +1,129 @@
+"""Whole models through Triton's kernels: on a GPU, or tiny ones interpreted on the CPU."""
+
+import copy
+
+import pytest
+import torch
+from small_models import EOS, beam_search, build_strong, padded, score, sentences
+from triton_device import DEVICE, ON_GPU, exact_interpreter, on_triton  # noqa: F401
+
+from ea_fairseq.kernels import ways
+
+pytestmark = [on_triton, pytest.mark.usefixtures("exact_interpreter")]
+TYPES = [torch.float32, torch.float16, torch.bfloat16]
+every_type = pytest.mark.parametrize("dtype", TYPES)
+# The interpreter takes its time: fewer types and sizes there.
+some_types = pytest.mark.parametrize("dtype", TYPES if ON_GPU else TYPES[:1])
+SIZES = {
+    f"{side}_{name}": value
+    for side in ("encoder", "decoder")
+    for name, value in {
+        "embed_dim": 64 if ON_GPU else 8,
+        "ffn_embed_dim": 96 if ON_GPU else 12,
+        "attention_heads": 4 if ON_GPU else 2,
+        "layers": 3 if ON_GPU else 2,
+    }.items()
+}
+LENGTHS = (9, 70, 33, 1) if ON_GPU else (2, 3)
+
+
+def epsilons(dtype, number):
+    """So many roundings of the type; float32's products on tensor cores round a little more."""
+    return number * max(torch.finfo(dtype).eps, 1e-6)
+
+
+def exact_model():
+    """In float64 on the CPU, which runs torch alone; weights that stay the same in any type."""
+    model = build_strong(sizes=SIZES, ea_skip="encoder,decoder,encoder-decoder")
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.copy_(parameter.bfloat16())
+    return model
+
+
+def on_device(model, dtype):
+    return copy.deepcopy(model).to(DEVICE, dtype)
+
+
+def case(seed=0):
+    return sentences(LENGTHS, seed, last=EOS), sentences(LENGTHS[::-1], seed + 1)
+
+
+@pytest.fixture(autouse=True)
+def taken(monkeypatch):
+    """The ways that attentions took."""
+    found, way = [], ways.way
+
+    def noted(*args):
+        found.append((args[0].dtype, way(*args)))
+        return found[-1][1]
+
+    monkeypatch.setattr("ea_fairseq.variants.evolving.way", noted)
+    monkeypatch.setattr("ea_fairseq.kernels.fused_attention.way", noted)
+    return found
+
+
+def losses_and_gradients(model):
+    """Scores of a padded batch, and the gradients that weights of their own give each of them."""
+    sources, prefixes = case()
+    scores, _ = model(padded(sources, True).to(DEVICE), None, padded(prefixes).to(DEVICE))
+    weights = torch.randn(scores.shape, generator=torch.Generator().manual_seed(4))
+    model.zero_grad()
+    (scores.double() * weights.to(DEVICE)).sum().backward()
+    return scores, {name: parameter.grad for name, parameter in model.named_parameters()}
+
+
+def assert_close(found, expected, tolerance, smallest=1.0):
+    scale = smallest + expected.abs().max().item()
+    found = found.detach().double().cpu()
+    torch.testing.assert_close(found, expected.detach().cpu(), rtol=0, atol=scale * tolerance)
+
+
+@every_type
+def test_scores_and_gradients_are_those_of_the_equations_in_float64(dtype, taken):
+    exact = exact_model()
+    model = on_device(exact, dtype)
+    exact = exact.to(DEVICE)
+    expected_scores, expected = losses_and_gradients(exact)
+    assert {way for _, way in taken} == {"torch"}
+    taken.clear()
+    scores, gradients = losses_and_gradients(model)
+    assert set(taken) == {(dtype, "triton")}
+    assert_close(scores, expected_scores, epsilons(dtype, 10))
+    for name, gradient in gradients.items():
+        assert gradient.any(), name
+        assert_close(gradient, expected[name], epsilons(dtype, 50), smallest=0.1)
+
+
+@some_types
+def test_later_tokens_leave_earlier_scores_alone_to_the_bit(dtype):
+    model = on_device(exact_model(), dtype)
+    source, prefix = sentences([2], 1, last=EOS), sentences([4], 2)
+    changed = [torch.cat([prefix[0][:2], (prefix[0][2:] + 3) % 20 + 4])]
+    (one,), (other,) = (score(model, source, tokens) for tokens in (prefix, changed))
+    assert torch.equal(one[:2], other[:2]) and not torch.equal(one[2:], other[2:])
+
+
+@some_types
+def test_a_sentence_scores_the_same_alone_and_in_a_batch(dtype):
+    model = on_device(exact_model(), dtype)
+    sources, prefixes = case(seed=3)
+    for scores, source, prefix in zip(
+        score(model, sources, prefixes), sources, prefixes, strict=True
+    ):
+        (alone,) = score(model, [source], [prefix])
+        assert_close(scores, alone.double(), epsilons(dtype, 10))
+
+
+@some_types
+@pytest.mark.parametrize("shared_keys", [False, True] if ON_GPU else [True])
+def test_steps_equal_a_full_pass_while_hypotheses_change_places(dtype, shared_keys, taken):
+    model = on_device(exact_model(), dtype)
+    if shared_keys:
+        model.decoder.set_beam_size(3)
+    lengths, steps = ([3, 40, 5], 9) if ON_GPU else ([2], 3)
+    hypotheses = sentences([steps] * 3 * len(lengths), 2)
+    with torch.no_grad():
+        for step, full in beam_search(model, sentences(lengths, 1, last=EOS), hypotheses):
+            assert_close(step, full.double(), epsilons(dtype, 10))
+    assert set(taken) == {(dtype, "triton")}
