@@ -19,6 +19,7 @@ from .arguments import add_arguments
 from .averaging import fewer_than_asked_for
 from .curves import read_curves
 from .data_folders import check_data, folder_for
+from .ensembles import EnsembleRun, ensemble_of
 from .execution import execute
 from .kept_text import trained_on
 from .listing import list_recipes, list_runs
@@ -27,7 +28,15 @@ from .options import check_options, check_subwords, load_plugin
 from .progress import Display, PreparationStatus
 from .recipe import SECTIONS, Recipe, load_recipe, recipe_path
 from .recipe_run import RecipeRun
-from .report import print_examples, print_next, print_places, print_results, program, shown
+from .report import (
+    print_examples,
+    print_next,
+    print_next_of_ensemble,
+    print_places,
+    print_results,
+    program,
+    shown,
+)
 from .runs import Run, find_run
 from .side_by_side import Job, progress, run_side_by_side
 
@@ -74,6 +83,8 @@ def main(argv: list[str] | None = None) -> int:
         recipes = [load_recipe(path, args.set) for path in paths]
         if args.name and "{recipe}" not in args.name and len(recipes) > 1:
             raise ValueError(f"--name {args.name}: choose one recipe, or a name with {{recipe}}")
+        if args.ensemble and len(set(args.seeds)) < 2:
+            raise ValueError("--ensemble: give the --seeds of its models, two or more")
         if args.jobs < 1:
             raise ValueError(f"--jobs {args.jobs}: choose at least 1")
         if args.fresh and "train" not in args.steps:
@@ -140,6 +151,11 @@ def make_parser() -> argparse.ArgumentParser:
     parser.add_argument("--raw", type=Path, help="local folder with the corpus as downloaded")
     parser.add_argument("--seeds", type=int, nargs="+", default=[1], help="one run for each")
     parser.add_argument(
+        "--ensemble",
+        action="store_true",
+        help="translate and score with the models of all --seeds together, too",
+    )
+    parser.add_argument(
         "--name", help="name of the runs' folder (default: {recipe}, the recipe's own name)"
     )
     parser.add_argument(
@@ -201,18 +217,42 @@ def run_recipe(recipe: Recipe, corpus: corpus_config.Corpus, args: argparse.Name
         with locked(run.folder) as lock:
             from ..models.cost import cost  # takes torch and fairseq
 
-            work = RecipeRun(recipe, corpus, run, lock, args.threads, args.verbose, cost)
+            options = (args.threads, args.verbose, cost, args.ensemble)
+            work = RecipeRun(recipe, corpus, run, lock, *options)
             finished &= work.do(args.steps, args.fresh)
     if not finished:
         return
     for run in all_runs:
         draw_curves(run)
         export_model(run)
-    print_results(all_runs)
-    if args.examples:
-        print_examples(all_runs[0], args.examples)
+    ensemble = finish(recipe, corpus, all_runs, args)
     print_places(recipe, all_runs[0])
     print_next(all_runs[0])
+    if ensemble is not None:
+        print_next_of_ensemble(ensemble)
+
+
+def finish(
+    recipe: Recipe, corpus: corpus_config.Corpus, runs: list[Run], args: argparse.Namespace
+) -> Run | None:
+    """Show the scores of finished runs, and of their ensemble if there is to be one.
+
+    Returns:
+        the ensemble
+    """
+    ensemble = ensemble_of(runs) if args.ensemble else None
+    if ensemble is not None:
+        with locked(ensemble.folder) as lock:
+            from ..models.cost import cost
+
+            work = EnsembleRun(recipe, corpus, ensemble, lock, args.threads, args.verbose, cost)
+            work.do(list(work.steps), args.fresh)
+    print_results(runs)
+    if ensemble is not None:
+        print_results([ensemble])
+    if args.examples:
+        print_examples(ensemble or runs[0], args.examples)
+    return ensemble
 
 
 def export_model(run: Run) -> None:
@@ -266,12 +306,10 @@ def run_all(
     codes = run_side_by_side(jobs, args.jobs, show)
     failed = [job for job in jobs if codes[job.name]]
     ended = {job.log for job in jobs if job not in failed}
-    for runs in groups:
+    for recipe, corpus, runs in zip(recipes, corpora, groups, strict=True):
         # A run that was refused, because its settings are others now, still has its old results.
         if all(log_beside(run) in ended and run.results.exists() for run in runs):
-            print_results(runs)
-            if args.examples:
-                print_examples(runs[0], args.examples)
+            finish(recipe, corpus, runs, args)
     for job in failed:
         print(f"ea-recipe: error: {job.name} failed: see {shown(job.log)}", file=sys.stderr)
     return 1 if failed else 0
@@ -328,10 +366,11 @@ def print_commands(
     steps = args.steps
     if "prepare" in steps:
         print(commands.printable(prepare, env))
-    for run in runs:
-        if "train" in steps:
+    for run in [*runs, ensemble_of(runs)] if args.ensemble else runs:
+        if "train" in steps and not run.members:
             print(commands.printable(commands.train_command(recipe, run, args.verbose), env))
-        if "average" in steps and recipe.sections["average"] is not None:
+        averages = recipe.sections["average"] is not None and not run.members
+        if "average" in steps and averages:
             print(commands.printable(commands.average_command(recipe, run), env))
             for reason in fewer_than_asked_for(recipe):
                 print(f"# {reason}: the average is of what is there")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 import sys
 from pathlib import Path
@@ -62,21 +63,11 @@ def average_command(recipe: Recipe, run: Run) -> list[str]:
 
 def generate_command(recipe: Recipe, run: Run, subset: str, results_path: Path) -> list[str]:
     """fairseq-generate on one of the test sets."""
+    models = os.pathsep.join(str(path) for path in run.models(recipe))
     return [
         *(sys.executable, "-m", "fairseq_cli.generate", str(run.data / "bin")),
-        *("--user-dir", str(USER_DIR), "--path", str(run.model(recipe))),
+        *("--user-dir", str(USER_DIR), "--path", models),
         *("--gen-subset", subset, "--results-path", str(results_path)),
-        *as_arguments(recipe.options("generate")),
-    ]
-
-
-def interactive_command(recipe: Recipe, run: Run, buffer_size: int) -> list[str]:
-    """fairseq-interactive on standard input, with the same search."""
-    return [
-        *(sys.executable, "-m", "fairseq_cli.interactive", str(run.data / "bin")),
-        *("--user-dir", str(USER_DIR), "--path", str(run.model(recipe))),
-        *("--source-lang", run.languages[0], "--target-lang", run.languages[1]),
-        *("--buffer-size", str(buffer_size), "--input", "-"),
         *as_arguments(recipe.options("generate")),
     ]
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from .. import yaml_file
-from ..files import is_locked, read_json, read_json_or_none
+from ..files import is_locked, read_json_or_none
 from .places import corpora
 from .recipe import variants
 from .tables import table
@@ -50,17 +50,26 @@ def _state(folder: Path, results: dict[str, Any] | None) -> str:
         for step in ("train", "average", "generate", "evaluate")
         if (folder / "steps" / f"{step}.json").exists()
     ]
-    return f"stopped after {done[-1]}" if done else "stopped in train"
+    if done:
+        return f"stopped after {done[-1]}"
+    return "stopped in train" if _started(folder, "train") else "stopped in generate"
+
+
+def _started(folder: Path, step: str) -> dict[str, Any] | None:
+    """The settings that a step was begun with."""
+    content = read_json_or_none(folder / "steps" / f"{step}.started.json")
+    return None if content is None else content["settings"]
 
 
 def _settings(folder: Path) -> str:
-    started = folder / "steps" / "train.started.json"
-    if not started.exists():
+    started = _started(folder, "train") or _started(folder, "generate")
+    if started is None:
         return ""
-    train = read_json(started)["settings"]["train"]
+    train = started["train"]
     found = [str(train["arch"])] if "arch" in train else []
     found += [f"{name} {train[name]}" for name in SETTINGS[1:] if train.get(name) is not None]
     found += [f"{name} {value}" for name, value in sorted(train.items()) if name.startswith("ea-")]
+    found += [f"ensemble of {len(started['models'])}"] if "models" in started else []
     return ", ".join(found)
 
 

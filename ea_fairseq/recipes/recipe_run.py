@@ -39,6 +39,7 @@ class RecipeRun:
         threads: of each command; None leaves it to them
         verbose: whether to show all that the commands print
         cost: counts parameters and FLOPs of an architecture with its options
+        keep_model: whether the model is made again where it was deleted after its use
     """
 
     def __init__(
@@ -50,6 +51,7 @@ class RecipeRun:
         threads: int | None,
         verbose: bool,
         cost: Callable[[str, dict[str, Any]], dict[str, int]],
+        keep_model: bool = False,
     ) -> None:
         self.recipe = recipe
         self.corpus = corpus
@@ -59,16 +61,22 @@ class RecipeRun:
         self.cost = cost
         self.lock = lock
         self.prepared = read_json(run.data / "prepared.json")
+        self.keep_model = keep_model
+        self.steps = self._steps()
+
+    def _steps(self) -> dict[str, Step]:
+        """Every step by its name, with the settings that its output depends on."""
         settings: dict[str, Any] = {
-            "seed": run.seed,
+            "seed": self.run.seed,
             "data": identity(self.prepared),
-            "train": recipe.options("train"),
+            "train": self.recipe.options("train"),
         }
-        self.steps = {}
+        steps = {}
         for name in SECTIONS:
             if name != "train":
-                settings = settings | {name: recipe.sections[name]}
-            self.steps[name] = Step(name, run.folder, settings)
+                settings = settings | {name: self.recipe.sections[name]}
+            steps[name] = Step(name, self.run.folder, settings)
+        return steps
 
     def do(self, names: list[str], fresh: bool) -> bool:
         """Do the named steps as far as they are not done, then write results.json.
@@ -129,8 +137,9 @@ class RecipeRun:
             "generate": [run.generated(test_set) for test_set in run.test_sets],
             "evaluate": [run.scores(test_set) for test_set in run.test_sets],
         }
-        if step.name == "average" and following.is_done() and not self._lost(following):
-            return False
+        if step.name == "average" and not self.keep_model:
+            if following.is_done() and not self._lost(following):
+                return False
         return not all(path.exists() for path in made.get(step.name, []))
 
     def _check_training_goes_on(self, step: Step) -> None:
@@ -203,8 +212,14 @@ class RecipeRun:
             "versions": trained["versions"],
             "parameters": trained.get("parameters") or count_parameters(run.log("train")),
             "cost": self.cost(recipe.options("train")["arch"], model_options(recipe)),
+            **self._measured(),
+        }
+
+    def _measured(self) -> dict[str, Any]:
+        """The time of each step, and the scores."""
+        return {
             "seconds": {name: step.seconds() for name, step in self.steps.items()},
-            "scores": {name: read_json(run.scores(name)) for name in run.test_sets},
+            "scores": {name: read_json(self.run.scores(name)) for name in self.run.test_sets},
         }
 
 

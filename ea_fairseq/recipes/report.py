@@ -69,6 +69,12 @@ def print_next(run: Run) -> None:
         print(f"       {line}" if i else f"\nnext:  {line}")
 
 
+def print_next_of_ensemble(ensemble: Run) -> None:
+    """The command that translates with the models of several runs."""
+    first, *others = (shlex.quote(shown(run.model_folder)) for run in ensemble.members)
+    print(f"\nnext:  {program('ea-translate')} {first} --ensemble {' '.join(others)}")
+
+
 def _finished_beside(run: Run) -> Path | None:
     """The newest finished run of another recipe, or name, on the same corpus."""
     found = [

@@ -12,6 +12,8 @@
     curves.png                                   loss and BLEU of the training
     results.json                                 settings, versions, times, scores
 <work-dir>/runs/<corpus>/<recipe>/run.seed<k>.log  what a run beside others printed
+<work-dir>/runs/<corpus>/<recipe>.ensemble/seed<k>+<l>/  generate/ and what follows, of several
+                                                 models together: ensembles.py
 """
 
 from __future__ import annotations
@@ -30,13 +32,14 @@ LONGEST = 240
 
 @dataclass(frozen=True)
 class Run:
-    """One recipe trained with one seed."""
+    """One recipe trained with one seed; or its ``members``, whose models translate together."""
 
     data: Path
     folder: Path
-    seed: int
+    seed: int | str
     languages: tuple[str, str]
     test_sets: list[str]
+    members: tuple[Run, ...] = ()
 
     @property
     def checkpoints(self) -> Path:
@@ -53,6 +56,10 @@ class Run:
         if recipe.sections["average"] is None:
             return self.checkpoints / "checkpoint_best.pt"
         return self.folder / "averaged.pt"
+
+    def models(self, recipe: Recipe) -> list[Path]:
+        """The checkpoints that translate: one, or those of the members."""
+        return [run.model(recipe) for run in self.members or (self,)]
 
     @property
     def model_folder(self) -> Path:
