@@ -263,7 +263,7 @@ def test_no_value_of_any_option_is_taken_for_an_option(tmp_path, evil, value):
     base = EXAMPLES / "multi30k.de-en" / "ea_transformer_lite.yml"
     names = {section: list(load_recipe(base).options(section)) for section in ("train", "generate")}
     names["train"] += ["log-file", "save-interval", "eval-bleu-remove-bpe", "ea-alpha"]
-    names["generate"] += ["constraints", "max-len-a"]
+    names["generate"] += ["constraints", "max-len-a", "replace-unk"]
     for section, options in names.items():
         for name in options:
             write_yaml(tmp_path / "own.yml", {"base": str(base), section: {name: value}})
@@ -271,7 +271,7 @@ def test_no_value_of_any_option_is_taken_for_an_option(tmp_path, evil, value):
                 check_options(load_recipe(tmp_path / "own.yml"), USER_DIR)
             assert str(tmp_path / "own.yml") in str(error.value) and name in str(error.value)
     # This one may name a file, of any name.
-    write_yaml(tmp_path / "own.yml", {"base": str(base), "generate": {"replace-unk": value}})
+    write_yaml(tmp_path / "own.yml", {"base": str(base), "train": {"finetune-from-model": value}})
     check_options(load_recipe(tmp_path / "own.yml"), USER_DIR)
     assert not evil.exists()
 
@@ -294,8 +294,11 @@ def test_no_value_of_any_option_is_taken_for_an_option(tmp_path, evil, value):
         ("generate", "model-overrides", "{}", ["not allowed in a recipe"]),
         ("generate", "save-dir", "x", ["not allowed in a recipe"]),
         ("generate", "scoring", "bert_score", ["choose from bleu, chrf, sacrebleu"]),
+        ("generate", "replace-unk", "words", ["not allowed in a recipe", "subwords"]),
+        ("generate", "replace-unk", True, ["not allowed in a recipe", "subwords"]),
         ("generate", "bpe", "gpt2", ["not allowed in a recipe", "corpus.yml"]),
         ("average", "num-epoch-checkpoints", "--output=x", ["a whole number"]),
+        ("average", "num-epoch-checkpoints", 0, ["a whole number from 1"]),
         ("evaluate", "lowercase", "--text=x", ["true or false"]),
     ],
 )
@@ -306,6 +309,51 @@ def test_what_could_import_write_or_connect_is_refused(tmp_path, section, option
         check_options(load_recipe(tmp_path / "own.yml"), USER_DIR)
     for word in [str(tmp_path / "own.yml"), f"{section}: {option}", *words]:
         assert word in str(error.value)
+
+
+@pytest.mark.parametrize(
+    "section, option, value, words",
+    [
+        ("train", "dropout", 1.7, ["dropout' is 1.7: expected a number from 0 to 1"]),
+        ("train", "attention-dropout", -0.1, ["is -0.1: expected a number from 0 to 1"]),
+        ("train", "encoder-layerdrop", "2e0", ["is 2e0: expected a number from 0 to 1"]),
+        ("train", "label-smoothing", 1.1, ["from 0 to 1"]),
+        ("train", "adam-betas", "(0.9, 1.98)", ["is (0.9, 1.98): expected a number from 0 to 1"]),
+        ("train", "lr", "-1e-3", ["is -1e-3: expected a number from 0"]),
+        ("train", "lr", "[1e-3, -0.5]", ["expected a number from 0"]),
+        ("train", "weight-decay", float("nan"), ["is nan: expected a finite number"]),
+        ("train", "clip-norm", float("inf"), ["is inf: expected a finite number"]),
+        ("train", "max-tokens", 0, ["is 0: expected a number from 1"]),
+        ("train", "max-epoch", -3, ["is -3: expected a number from 0"]),
+        ("train", "patience", -2, ["is -2: expected a number from -1"]),
+        ("train", "encoder-embed-dim", 0, ["expected a number from 1"]),
+        ("train", "decoder-attention-heads", 3, ["decoder-embed-dim is 160", "heads 3 does not"]),
+        ("generate", "beam", 0, ["is 0: expected a number from 1"]),
+        ("generate", "nbest", 9, ["nbest is 9: choose from 1 to beam, 5"]),
+        ("generate", "temperature", -1, ["expected a number from 0"]),
+    ],
+)
+def test_numbers_out_of_their_range_are_refused(tmp_path, section, option, value, words):
+    base = EXAMPLES / "multi30k.de-en" / "ea_transformer_lite.yml"
+    write_yaml(tmp_path / "own.yml", {"base": str(base), section: {option: value}})
+    with pytest.raises(ValueError) as error:
+        check_options(load_recipe(tmp_path / "own.yml"), USER_DIR)
+    for word in [str(tmp_path / "own.yml"), option, *words]:
+        assert word in str(error.value)
+
+
+def test_numbers_at_the_ends_of_their_ranges_are_taken(tmp_path):
+    """What fairseq takes for no limit, and plain text."""
+    train = {"dropout": 0, "relu-dropout": 1, "max-epoch": 0, "patience": -1, "lr": "[1e-3, 0]"}
+    write_yaml(
+        tmp_path / "own.yml",
+        {
+            "base": str(EXAMPLES / "multi30k.de-en" / "ea_transformer_lite.yml"),
+            "train": train | {"keep-last-epochs": -1, "update-freq": "[1, 2]"},
+            "generate": {"nbest": 5, "lenpen": -0.5},
+        },
+    )
+    check_options(load_recipe(tmp_path / "own.yml"), USER_DIR)
 
 
 def test_every_option_that_takes_text_is_refused_or_named_with_the_form_of_its_values():

@@ -27,6 +27,7 @@ _MODULES = (
     "numpy_2",
     "scored_blocks",
     "missing_options",
+    "generation_options",
     "whole_help",
     "torchrun",
     "bfloat16",  # last, so that its answer is asked before torchrun asks about TPUs

@@ -5,8 +5,10 @@ recipe.py        read a recipe and its bases, apply overrides, check sections an
 options.py       check options against the parsers of fairseq itself
 meanings.py      what others call fairseq's options
 allowed.py       which of them a recipe may set, and to what
+ranges.py        ... and its numbers
 commands.py      the command of every step
 recipe_run.py    the steps of one run, each done once
+ensembles.py     several seeds' models that translate together
 steps.py         one step: its settings, its stamp, what changed since
 execution.py     run a command: its log, its lock, its end
 progress.py      one line that says how far a command is

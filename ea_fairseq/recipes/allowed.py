@@ -73,7 +73,6 @@ TEXT = {
     "decoder-embed-path": "a file",
     "encoder-embed-path": "a file",
     "finetune-from-model": "a file",
-    "replace-unk": "a file",
     "syntax-hints": "a file",
     "distributed-backend": "gloo or nccl",
 }
@@ -90,6 +89,7 @@ REFUSED = {
     "distributed-port": _LAUNCHER,
     "distributed-rank": _LAUNCHER,
     "help": "it prints and ends",
+    "replace-unk": "fairseq cannot replace the unknown words of text in subwords",
     "tokenizer": _TEXT,
     "tpu": "it needs a package that is not among the pinned ones",
     "use-plasma-view": "it starts a server",
@@ -144,6 +144,6 @@ def check_own(section: str, key: str, value: Any, file: str) -> None:
     switch = section == "evaluate" or key.startswith("maximize-")
     if value is None or isinstance(value, bool) and (switch or not value):
         return
-    if switch or not isinstance(value, int):
-        expected = "true or false" if switch else "a whole number"
+    if switch or not isinstance(value, int) or value < 1:
+        expected = "true or false" if switch else "a whole number from 1"
         raise ValueError(f"{file}: '{section}: {key}' is {value!r}: expected {expected}")

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from ..corpus.config import Corpus
-from . import allowed
+from . import allowed, ranges
 from .meanings import near
 from .recipe import Recipe
 
@@ -91,7 +91,10 @@ def _check_section(recipe: Recipe, section: str, user_dir: Path) -> None:
         if action.nargs not in (0, "?") and value is True:
             raise ValueError(f"{where} takes a value, not true")
         allowed.check(action, value, where)
-    _parse(_parser(section), _fixed(section, user_dir) + as_arguments(options), recipe, section)
+        ranges.check(name, value, where)
+    words = _fixed(section, user_dir) + as_arguments(options)
+    args = _parse(_parser(section), words, recipe, section)
+    ranges.check_together(args, f"{recipe.path}: '{section}'")
 
 
 def _help(recipe: Recipe, section: str, user_dir: Path) -> str:
@@ -145,7 +148,7 @@ def _parser(section: str) -> argparse.ArgumentParser:
 
 def _parse(
     parser: argparse.ArgumentParser, arguments: list[str], recipe: Recipe, section: str
-) -> None:
+) -> argparse.Namespace:
     from fairseq import options
 
     def refuse(message: str) -> None:
@@ -155,7 +158,7 @@ def _parse(
         raise ValueError(f"{file or recipe.path}: '{section}': {message}")
 
     parser.error = refuse  # argparse would print its usage, several screens of it, and exit
-    options.parse_args_and_arch(parser, arguments)
+    return options.parse_args_and_arch(parser, arguments)
 
 
 def model_options(recipe: Recipe) -> dict[str, Any]:

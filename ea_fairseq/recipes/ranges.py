@@ -1,0 +1,72 @@
+"""The ranges of options' numbers: fairseq takes any, and fails hours later, or does not."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+#: What is expected -> the options, as a pattern of their whole names.
+_EXPECTED = {
+    "from 0 to 1": r"(.+-)?dropout|.+-layerdrop|label-smoothing|lr-shrink|ema-decay|.+-betas",
+    "from 1": (
+        "max-tokens|batch-size|max-sentences|update-freq|beam|nbest|log-interval|save-interval|"
+        "validate-interval|required-batch-size-multiple|max-(source|target)-positions|"
+        "(encoder|decoder)-((ffn-)?embed-dim|attention-heads|layers)"
+    ),
+    "from 0": (
+        "lr|weight-decay|clip-norm|.+-eps|max-epoch|max-update|total-num-update|warmup-updates|"
+        "temperature|max-len-[ab]|min-len|prefix-size|no-repeat-ngram-size|num-workers|"
+        "(save|validate)-interval-updates"
+    ),
+    "from -1": "patience|keep-(last-epochs|interval-updates|best-checkpoints)",
+}
+_NUMBER = re.compile(r"[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?")
+
+
+def check(name: str, value: Any, where: str) -> None:
+    """Checks the numbers of an option's value, of a list each.
+
+    Args:
+        name: the option, without dashes in front
+        value: what the recipe says; text with the numbers in it, too
+        where: what messages call the option
+
+    Raises:
+        ValueError: a number is beyond its range, or none at all (infinity).
+    """
+    if isinstance(value, bool) or value is None:
+        return
+    if re.fullmatch(r"[-+]?\.?(inf|nan)(inity)?", str(value), re.I):
+        raise ValueError(f"{where} is {value}: expected a finite number")
+    for expected, names in _EXPECTED.items():
+        if not re.fullmatch(names, name):
+            continue
+        least, *greatest = (int(word) for word in re.findall(r"-?\d", expected))
+        for found in _NUMBER.finditer(str(value)):
+            number = float(found[0])
+            if number < least or greatest and number > greatest[0]:
+                raise ValueError(f"{where} is {value}: expected a number {expected}")
+        return
+
+
+def check_together(args: Any, where: str) -> None:
+    """Checks numbers that depend on each other.
+
+    Args:
+        args: all options, as fairseq's parser gives them with the architecture's own
+        where: what messages call them
+
+    Raises:
+        ValueError: they do not go together.
+    """
+    for side in ("encoder", "decoder"):
+        dim = getattr(args, f"{side}_embed_dim", None)
+        heads = getattr(args, f"{side}_attention_heads", None)
+        if dim and heads and dim % heads:
+            raise ValueError(
+                f"{where}: {side}-embed-dim is {dim}, which {side}-attention-heads {heads} does "
+                "not divide"
+            )
+    beam, best = getattr(args, "beam", None), getattr(args, "nbest", None)
+    if beam and best and best > beam:
+        raise ValueError(f"{where}: nbest is {best}: choose from 1 to beam, {beam}")

@@ -1,0 +1,31 @@
+"""Options that a command with a checkpoint would take without effect are refused in one line."""
+
+import re
+
+import pytest
+from fairseq_commands import corpus, run, trained
+
+
+def last_line(done):
+    """The one line of a refusal."""
+    assert done.status == 1 and "Traceback" not in done.errors() and "usage:" not in done.errors()
+    assert not re.search("^H-", done.output(), re.M)
+    return done.errors().strip().splitlines()[-1]
+
+
+@pytest.mark.parametrize("command", ["generate", "interactive", "validate"])
+@pytest.mark.parametrize("more", [[], ["--arch", "ea_transformer_lite"]])
+def test_options_of_the_model_are_those_of_its_checkpoint(command, more):
+    arguments = [corpus(), "--path", trained() / "checkpoint_last.pt", *more]
+    done = run(command, *arguments, "--user-dir", "ea_fairseq", "--ea-kernel-size=5")
+    error = last_line(done)
+    assert error.startswith("error: --ea-kernel-size: the model's options come from its checkpoint")
+    assert "--model-overrides \"{'ea_kernel_size': VALUE}\"" in error
+
+
+@pytest.mark.parametrize("command", ["generate", "interactive"])
+@pytest.mark.parametrize("option", ["--replace-unk", "--replace-unk=words"])
+def test_unknown_words_are_not_replaced_by_wrong_ones(command, option):
+    arguments = [corpus(), "--path", trained() / "checkpoint_last.pt", option]
+    error = last_line(run(command, *arguments, "--user-dir", "ea_fairseq"))
+    assert error.startswith("error: --replace-unk: leave it out")
