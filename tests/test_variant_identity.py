@@ -4,8 +4,10 @@ import re
 
 import pytest
 import torch
+from fairseq import checkpoint_utils
 from fairseq_commands import corpus, generation, run, training
 
+from ea_fairseq.compat import safe_loading
 from ea_fairseq.compat.safe_loading import read_checkpoint
 
 #: Variants whose weights have the same names and shapes.
@@ -17,10 +19,9 @@ ALIKE = {
 EA = ["--arch", "ea_transformer_lite", "--max-epoch", "1", "--encoder-layers", "2"]
 
 
-def train(folder, variant, *more):
-    return run(
-        "train", *training(corpus(), folder), *EA, "--ea-variant", variant, *ALIKE[variant], *more
-    )
+def train(folder, variant, *more, before=None):
+    options = ["--ea-variant", variant, *ALIKE[variant], *more]
+    return run("train", *training(corpus(), folder), *EA, *options, before=before)
 
 
 @pytest.fixture(scope="module")
@@ -58,6 +59,23 @@ def test_the_same_variant_goes_on_and_other_options_are_named(checkpoints, tmp_p
     assert done.status != 0  # of the parameters that it learns there are none
     said = done.output() + done.errors()
     assert "--ea-alpha 0.1 -> 0.3" in said and "--ea-learned-mixing False -> True" in said
+
+
+def test_a_checkpoint_is_read_once(checkpoints, tmp_path):
+    """However much is compared with it: it may be of gigabytes."""
+
+    def say():
+        original = safe_loading.load
+
+        def load(*arguments, **options):
+            print("reads", flush=True)
+            return original(*arguments, **options)
+
+        safe_loading.load = checkpoint_utils.torch.load = load
+
+    path = checkpoints["evolving"]
+    done = train(tmp_path, "evolving", "--restore-file", path, "--max-epoch", "1", before=say)
+    assert done.status == 0 and done.output().count("reads\n") == 1
 
 
 def test_decoding_cannot_override_the_variant(checkpoints):

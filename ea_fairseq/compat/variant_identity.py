@@ -4,7 +4,8 @@ Weights alone do not tell: residual attention and evolving attention without con
 same. The checkpoint's settings do.
 
 Replaced in fairseq:
-- ``Trainer.load_checkpoint``: compares the shapes of parameters only.
+- ``Trainer.load_checkpoint``: compares the shapes of parameters only. The comparison is made where
+  it reads the file, in ``checkpoint_utils.load_checkpoint_to_cpu``.
 - ``checkpoint_utils.load_model_ensemble_and_task``: ``--model-overrides`` may name any variant.
 """
 
@@ -12,7 +13,6 @@ from __future__ import annotations
 
 import functools
 import logging
-import os
 from collections.abc import Callable, Sequence
 from dataclasses import fields
 from typing import Any
@@ -81,26 +81,41 @@ def _changed_options(stored: Any, wanted: Any) -> str:
     )
 
 
-def _settings(filename: str) -> Any:
+def _settings(state: dict[str, Any]) -> Any:
     """The settings of a checkpoint's model, or None where it has none that can be read."""
-    state = read_checkpoint(filename)
     if state.get("cfg") is not None:
         return state["cfg"]["model"]
     return state.get("args")
 
 
+_wanted: Any = None  # the model that a trainer loads a checkpoint for
+
+
 def _resume(original: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(original)
-    def load_checkpoint(self: Trainer, filename: str, *args: Any, **kwargs: Any) -> Any:
-        wanted = self.cfg.model
-        if getattr(wanted, "ea_variant", None) is not None and os.path.exists(filename):
-            stored = _settings(filename)
-            refuse_another_variant(stored, wanted, filename)
-            if changed := _changed_options(stored, wanted):
-                logger.warning("%s goes on with other options: %s", filename, changed)
-        return original(self, filename, *args, **kwargs)
+    def load_checkpoint(self: Trainer, *args: Any, **kwargs: Any) -> Any:
+        global _wanted
+        _wanted = self.cfg.model
+        try:
+            return original(self, *args, **kwargs)
+        finally:
+            _wanted = None
 
     return load_checkpoint
+
+
+def _compare(original: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(original)
+    def load_checkpoint_to_cpu(path: str, *args: Any, **kwargs: Any) -> dict[str, Any]:
+        state = original(path, *args, **kwargs)
+        if getattr(_wanted, "ea_variant", None) is not None:
+            stored = _settings(state)
+            refuse_another_variant(stored, _wanted, path)
+            if changed := _changed_options(stored, _wanted):
+                logger.warning("%s goes on with other options: %s", path, changed)
+        return state
+
+    return load_checkpoint_to_cpu
 
 
 def _load_ensemble(original: Callable[..., Any]) -> Callable[..., Any]:
@@ -115,7 +130,7 @@ def _load_ensemble(original: Callable[..., Any]) -> Callable[..., Any]:
             if option not in _OPTIONS:
                 continue
             for filename in filenames:
-                before = (_built_of(_settings(filename)) or {}).get(option)
+                before = (_built_of(_settings(read_checkpoint(filename))) or {}).get(option)
                 if before is None or not _same(option, before, value):
                     raise UserError(
                         f"--model-overrides: {option} {value} was asked for, and checkpoint "
@@ -129,6 +144,7 @@ def _load_ensemble(original: Callable[..., Any]) -> Callable[..., Any]:
 def install() -> None:
     """Make fairseq compare."""
     Trainer.load_checkpoint = _resume(Trainer.load_checkpoint)
+    checkpoint_utils.load_checkpoint_to_cpu = _compare(checkpoint_utils.load_checkpoint_to_cpu)
     checkpoint_utils.load_model_ensemble_and_task = _load_ensemble(
         checkpoint_utils.load_model_ensemble_and_task
     )

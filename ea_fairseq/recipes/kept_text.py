@@ -13,43 +13,49 @@ import os
 import shutil
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ..corpus.config import Corpus
 from ..files import new_folder, read_json, read_json_or_none, sha256, write_json
 from .differences import differences
 
-if TYPE_CHECKING:
-    from .runs import Run
-
-NAME = "corpus.json"
+#: In the run's folder, and what is in there beside the copies.
+FOLDER, NAME = "text", "corpus.json"
 
 #: Original files of a corpus, by name.
 Inputs = dict[str, Path]
 
 
-def keep_text(run: Run, corpus: Corpus) -> None:
-    """Copy codes, dictionaries and text settings of the run's data into the run."""
-    with new_folder(run.kept_text) as folder:
-        shutil.copyfile(run.data / "codes", folder / "codes")
-        for lang in run.languages:
+def keep_text(run: Path, data: Path, corpus: Corpus) -> None:
+    """Copy codes, dictionaries and text settings into a run's folder, unless they are there.
+
+    Args:
+        run: the run's folder
+        data: the data that it is trained on
+        corpus: the settings of the data
+    """
+    if (run / FOLDER).exists():
+        return
+    with new_folder(run / FOLDER) as folder:
+        shutil.copyfile(data / "codes", folder / "codes")
+        for lang in corpus.languages:
             name = f"dict.{lang}.txt"
-            shutil.copyfile(run.data / "bin" / name, folder / name)
+            shutil.copyfile(data / "bin" / name, folder / name)
         content = {
             "source_lang": corpus.source_lang,
             "target_lang": corpus.target_lang,
             "tokenize": asdict(corpus.tokenize),
             "subword": corpus.subword,
             "post_process": corpus.post_process,
-            "data": os.path.relpath(run.data, run.folder),
-            "prepared": read_json(run.data / "prepared.json"),
+            "data": os.path.relpath(data, run),
+            "prepared": read_json(data / "prepared.json"),
         }
         write_json(folder / NAME, content)
 
 
 def trained_on(folder: Path) -> dict[str, Any] | None:
     """prepared.json of the data that a run was trained on; None where the run kept none."""
-    kept = read_json_or_none(folder / "text" / NAME)
+    kept = read_json_or_none(folder / FOLDER / NAME)
     return None if kept is None else kept["prepared"]
 
 

@@ -162,8 +162,7 @@ class RecipeRun:
 
     def _keep_text(self) -> None:
         """Keep what belongs to the model, for a run of an earlier version too."""
-        if not self.run.kept_text.exists():
-            keep_text(self.run, self.corpus)
+        keep_text(self.run.folder, self.run.data, self.corpus)
 
     def _clear(self) -> None:
         """Remove everything but the lock that is held."""

@@ -46,11 +46,6 @@ class Run:
         """fairseq-train's --save-dir."""
         return self.folder / "checkpoints"
 
-    @property
-    def kept_text(self) -> Path:
-        """The run's own codes, dictionaries and text settings, from its training on."""
-        return self.folder / "text"
-
     def model(self, recipe: Recipe) -> Path:
         """The checkpoint that translates: the average, or the best where nothing is averaged."""
         if recipe.sections["average"] is None:
