@@ -109,6 +109,22 @@ def test_wrong_names_of_models_are_refused_with_the_choices(folder, variant, wor
         assert word in str(error.value)
 
 
+def test_folders_that_are_no_corpus_are_told_what_they_are(tmp_path):
+    """A model folder, a run, the folder of its seeds, and any other."""
+    model = tmp_path / "recipe" / "seed1" / "model"
+    model.mkdir(parents=True)
+    (model / "config.json").write_text("{}")
+    for folder, words in {
+        model: f"is a model folder: ea-translate {model}",
+        model.parent: f"of a run: ea-translate {model}",
+        model.parents[1]: f"of a run: ea-translate {model}",
+        tmp_path: "is no corpus' folder: it has no common.yml",
+    }.items():
+        with pytest.raises(ValueError) as error:
+            recipe_path(folder, None)
+        assert words in str(error.value) and "--variant" not in str(error.value)
+
+
 @pytest.mark.parametrize("corpus", CORPORA)
 def test_fairseqs_parsers_accept_every_recipe(corpus):
     for name in MODELS:

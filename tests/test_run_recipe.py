@@ -451,6 +451,11 @@ def test_bad_input_is_refused_in_one_line_before_anything_runs(tmp_path, main):
         assert code == 1 and len(output.strip().splitlines()) == 1, option
         for word in [*words, *([f"--set {option}"] if "null" not in option else [])]:
             assert word in output
+    code, output = main(recipe, "--set", "dropout=0.1", "lr=1e-3", "--dry-run")
+    assert (code, output) == (
+        1,
+        "ea-recipe: error: lr=1e-3: give each option its own --set: --set lr=1e-3\n",
+    )
     code, output = main(recipe.parent / "common.yml")
     assert code == 1 and "common.yml: no 'train: arch'" in output
     assert not (tmp_path / "work").exists()

@@ -158,6 +158,10 @@ def test_bad_options_are_named(translator, folder, tmp_path):
             translator.translate("w1", **options)
     with pytest.raises(UserError, match="None is no text"):
         translator.translate(["w1", None])
+    for text in (None, 3, b"w1", b"w1 " * 90):
+        with pytest.raises(UserError, match="^text is .* expected text") as error:
+            translator.translate(text)
+        assert len(str(error.value)) < 120
     for options, words in (
         ({"device": "tpu7"}, "device 'tpu7'"),
         ({"dtype": "int3"}, "dtype is 'int3': choose from float32, bfloat16"),
@@ -167,8 +171,15 @@ def test_bad_options_are_named(translator, folder, tmp_path):
             Translator(folder, **options)
     with pytest.raises(UserError, match="no such folder"):
         Translator(tmp_path / "nowhere")
-    with pytest.raises(UserError, match="no model is given"):
-        Translator([])
+    for model in ([], None, 3, [folder, 3]):
+        with pytest.raises(UserError, match="^model is .* expected a model folder, or a list"):
+            Translator(model)
+    (tmp_path / "run").mkdir()
+    with pytest.raises(UserError, match="run: no model folder, without config.json: train"):
+        Translator(tmp_path / "run")
+    (tmp_path / "run" / "model").symlink_to(folder)
+    with pytest.raises(UserError, match="no model folder, .*: it is in .*/run/model$"):
+        Translator(tmp_path / "run")
 
 
 def test_an_ensemble_needs_equal_texts(folder, tmp_path):

@@ -62,8 +62,13 @@ def run() -> int:
 
 def main(argv: list[str] | None = None) -> int:
     """Run the recipes; the exit code is 0 when all is done."""
-    args = make_parser().parse_args(argv)
+    parser = make_parser()
+    args, more = parser.parse_known_args(argv)
+    if more and ("=" not in more[0] or more[0].startswith("-")):
+        parser.error(f"unrecognized arguments: {' '.join(more)}")
     try:
+        if more:
+            raise ValueError(f"{more[0]}: give each option its own --set: --set {more[0]}")
         if args.user_dir:
             print(places.USER_DIR)
             return 0

@@ -123,6 +123,8 @@ def recipe_path(given: Path, variant: str | None) -> Path:
     if not given.exists() and len(given.parts) == 1:
         given = places.corpora().get(given.name, given)
     if given.is_dir():
+        if not any(given.glob("*.yml")):
+            raise ValueError(f"{given}: {_instead_of_a_corpus(given)}")
         if variant is None:
             raise ValueError(
                 f"{given}: name a model with --variant (choose from {', '.join(variants(given))})"
@@ -138,6 +140,18 @@ def recipe_path(given: Path, variant: str | None) -> Path:
     if variant is not None:
         raise ValueError(f"{given}: --variant {variant} goes with a corpus' folder, not a file")
     return given
+
+
+def _instead_of_a_corpus(folder: Path) -> str:
+    """What a folder without recipes is, and what it is for."""
+    if (folder / "config.json").exists():
+        return f"is a model folder: ea-translate {folder}"
+    runs = [folder, *sorted(folder.glob("seed*"))]
+    if (
+        model := next((run / "model" for run in runs if (run / "model").is_dir()), None)
+    ) is not None:
+        return f"is no corpus' folder but of a run: ea-translate {model}"
+    return f"is no corpus' folder: it has no {COMMON}"
 
 
 def variants(corpus: Path) -> list[str]:

@@ -168,6 +168,12 @@ def read_model_folder(path: str | Path) -> ModelFolder:
         raise UserError(
             f"{path}: no such folder; a model folder is made by scripts/export_model.py"
         )
+    if not (path / CONFIG).exists():
+        inside = path / "model"
+        hint = (
+            f"it is in {inside}" if (inside / CONFIG).exists() else "train and export a model first"
+        )
+        raise UserError(f"{path}: no model folder, without {CONFIG}: {hint}")
     try:
         content = read_json(path / CONFIG)
         config = _parse(content)

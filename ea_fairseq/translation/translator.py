@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 import sys
+import textwrap
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -123,9 +124,10 @@ class Translator:
         dtype: str = "float32",
         threads: int | None = None,
     ):
-        paths = [model] if isinstance(model, str | Path) else list(model)
-        if not paths:
-            raise UserError("no model is given")
+        several = isinstance(model, Sequence) and not isinstance(model, str)
+        paths = list(model) if several else [model]
+        if not paths or not all(isinstance(path, str | Path) for path in paths):
+            raise UserError(f"model is {model!r}: expected a model folder, or a list of them")
         if dtype not in _DTYPES:
             raise UserError(f"dtype is {dtype!r}: choose from {', '.join(_DTYPES)}")
         if threads is not None:
@@ -185,6 +187,9 @@ class Translator:
                 be translated. `Translation.problem` tells with `details`.
         """
         one = isinstance(text, str)
+        if not one and (isinstance(text, bytes) or not isinstance(text, Iterable)):
+            shown = textwrap.shorten(repr(text), 60, placeholder="...")
+            raise UserError(f"text is {shown}: expected text (str), or a list of texts")
         texts = [text] if one else list(text)
         request = self._request(beam, n_best, lenpen, max_tokens, long, details)
         results = list(self._translate(texts, request, 0, progress))
