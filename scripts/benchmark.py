@@ -301,7 +301,7 @@ def main(argv: list[str] | None = None) -> int:
     torch.set_num_threads(args.threads)
     setting = Setting(args.vocabulary, args.device, args.threads, dtype=args.dtype)
     suites = args.suites or list(SUITES)
-    rows = []
+    rows, failed = [], []
     try:
         if args.traffic:
             traffic(args.arch, setting, args.bandwidth, args.launch)
@@ -310,9 +310,16 @@ def main(argv: list[str] | None = None) -> int:
             profile(archs, setting, suites, args.lines)
             return 0
         for suite in suites:
-            for row in SUITES[suite](archs, setting, args.rounds):
-                print(f"{row['what']}: {row['ratio']:.3f}", file=sys.stderr)
-                rows.append(row)
+            try:
+                for row in SUITES[suite](archs, setting, args.rounds):
+                    print(f"{row['what']}: {row['ratio']:.3f}", file=sys.stderr)
+                    rows.append(row)
+            except torch.OutOfMemoryError as error:  # the next suite may need less
+                failed.append(suite)
+                print(f"error: {suite}: {str(error).splitlines()[0]}", file=sys.stderr)
+            if args.json:  # after each suite: a later one may not come to its end
+                report = {"archs": archs, "environment": environment(setting), "rows": rows}
+                write_json(args.json, report)
     except ValueError as error:
         print(f"error: {error}", file=sys.stderr)
         return 1
@@ -320,10 +327,7 @@ def main(argv: list[str] | None = None) -> int:
     for row in rows:
         if "words_per_second" in row:
             print("\ntarget words per second: {:,.0f}, {:,.0f}".format(*row["words_per_second"]))
-    if args.json:
-        report = {"archs": archs, "environment": environment(setting), "rows": rows}
-        write_json(args.json, report)
-    return 0
+    return int(bool(failed))
 
 
 if __name__ == "__main__":

@@ -5,7 +5,9 @@
 #
 # Takes less than ten minutes. Needs a Python (python3, or EA_PYTHON=/path/to/python) that has a
 # build of torch for the GPU; what else is needed goes into a virtual environment in DIR/venv, which
-# sees that torch. DIR/report.json and DIR/report.md hold what was found, also after a stop.
+# sees that torch. Without the internet, PIP_NO_INDEX=1 PIP_FIND_LINKS=FOLDER take it from a folder
+# of wheels; what cannot be installed, the parts that need it say. DIR/report.json and DIR/report.md
+# hold what was found, also after a stop.
 set -euo pipefail
 repository=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 base=${EA_PYTHON:-python3}
@@ -34,17 +36,27 @@ fi
 mkdir -p "$out"
 out=$(cd "$out" && pwd)
 python=$base
-if ! has_modules "$base" fairseq sacrebleu pytest sacremoses subword_nmt babel; then
+if ! has_modules "$base" fairseq sacrebleu pytest sacremoses subword_nmt babel num2words yaml \
+    safetensors; then
     python=$out/venv/bin/python
     if [[ ! -e $out/venv/installed ]]; then
-        "$base" -m venv --clear --system-site-packages "$out/venv"
-        # torch and its Triton are there: without their pins, pip leaves them alone.
+        # Its packages come by the base's pip: not every Python can put one into a new environment.
+        "$base" -m venv --clear --without-pip --system-site-packages "$out/venv"
+        # Where the base is a virtual environment itself, its packages are not the system's.
+        site=$("$python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))')
+        "$base" -c 'import sys; print(*(p for p in sys.path if p.endswith("-packages")), sep="\n")' \
+            >"$site/base.pth"
+        # torch and its Triton are there: pip is to leave them alone, whatever else wants others.
         for file in requirements.txt requirements-test.txt constraints.txt; do
             sed -E '/^(torch|torchaudio|triton)==/d' "$repository/$file" >"$out/venv/$file"
         done
-        "$python" -m pip install --quiet -r "$out/venv/requirements.txt" \
-            -r "$out/venv/requirements-test.txt"
-        touch "$out/venv/installed"
+        "$base" -c 'import torch; print(f"torch=={torch.__version__}")' >>"$out/venv/constraints.txt"
+        if "$base" -m pip --python "$python" install --quiet -r "$out/venv/requirements.txt" \
+            -r "$out/venv/requirements-test.txt"; then
+            touch "$out/venv/installed"
+        else
+            echo "warning: pip failed: parts that need what is not there will fail" >&2
+        fi
     fi
 fi
 PYTHONPATH=$repository${PYTHONPATH:+:$PYTHONPATH} \

@@ -95,6 +95,24 @@ def test_writes_table_and_json(tmp_path, capsys, monkeypatch):
     assert list(tmp_path.iterdir()) == [path]
 
 
+def test_a_suite_without_enough_memory_stops_no_other_and_each_is_kept(
+    monkeypatch, tmp_path, capsys
+):
+    path = tmp_path / "figures.json"
+
+    def large(archs, setting, rounds):
+        raise torch.OutOfMemoryError("too large\nof many lines")
+
+    def small(archs, setting, rounds):
+        assert json.loads(path.read_text())["rows"] == []
+        return [{"what": "small", "unit": "ms", "baseline": 1, "other": 2, "ratio": 2}]
+
+    monkeypatch.setattr(benchmark, "SUITES", {"large": large, "small": small})
+    assert benchmark.main(["--threads", "1", "--json", str(path)]) == 1
+    assert [row["what"] for row in json.loads(path.read_text())["rows"]] == ["small"]
+    assert "error: large: too large\n" in capsys.readouterr().err
+
+
 def test_every_variant_has_its_row(monkeypatch, tmp_path):
     monkeypatch.setattr(benchmark_variants, "Setting", lambda threads: SMALL)
     for name in ("suite_train", "suite_decode"):

@@ -1,8 +1,12 @@
 """The GPU's check: each part on its own, the report whole after each."""
 
+import contextlib
 import os
 import subprocess
 import sys
+import time
+import venv
+from pathlib import Path
 
 import benchmark
 import check_gpu
@@ -11,7 +15,7 @@ import pytest
 import torch
 from check_gpu import Failed
 
-from ea_fairseq.files import read_json
+from ea_fairseq.files import read_json, write_json
 
 
 def reported(out):
@@ -63,6 +67,68 @@ def test_a_command_has_what_is_left_of_the_time(tmp_path):
     assert (tmp_path / "logs/slow.txt").read_text() == "begun\n"
     with pytest.raises(Failed, match="no time was left"):
         short.run("late", "-c", "pass")
+
+
+def test_a_part_leaves_time_to_the_others(monkeypatch, tmp_path):
+    ends = []
+
+    def part(check):
+        ends.append(check.part_ends)
+        check.run("first", "-c", "pass")
+
+    commands = check_gpu.Check(tmp_path, 100)
+    commands.begin_part(0.4)
+    part(commands)
+    commands.begin_part()
+    part(commands)
+    assert ends[0] < commands.ends - 59 and ends[1] == commands.ends
+
+
+def test_what_a_command_started_ends_with_it(tmp_path):
+    """Or a training that was stopped would share the GPU with what comes next."""
+    started = "import subprocess as s; p = s.Popen(['sleep', '60']); print(p.pid, flush=True)"
+    for rest, command in ((60, started), (3, started + "; p.wait()")):
+        commands = check_gpu.Check(tmp_path, rest)
+        with contextlib.suppress(Failed):
+            commands.run("starts", "-c", command)
+        pid = (tmp_path / "logs/starts.txt").read_text().strip()
+        for _ in range(100):  # the system takes its time
+            status = Path("/proc", pid, "status")
+            gone = not status.exists() or "State:\tZ" in status.read_text()
+            if gone:
+                break
+            time.sleep(0.05)
+        assert gone
+
+
+def test_rows_of_a_benchmark_that_failed_are_kept_with_missed_targets(monkeypatch, tmp_path):
+    def row(what, ratio):
+        return {"what": what, "unit": "ms", "baseline": 1.0, "other": ratio, "ratio": ratio}
+
+    def run(self, name, *command, **environment):
+        rows = [row("training step, length 32", 1.2), row("training step, length 128", 1.1)]
+        write_json(tmp_path / f"{name}.json", {"rows": rows})
+        raise Failed("out of memory")
+
+    monkeypatch.setattr(check_gpu.Check, "run", run)
+    part = check_gpu.benchmark("ea_transformer_lite", "bfloat16")
+    assert check(monkeypatch, tmp_path, {"lite": lambda _: part(check_gpu.Check(tmp_path, 9))}) == 1
+    report, table = reported(tmp_path / "out")
+    assert report["lite"]["failed"] == "out of memory" and len(report["lite"]["rows"]) == 2
+    assert report["lite"]["targets"] == "1 of 2 hold; training step, length 32 1.20 > 1.1"
+    assert "| lite | training step, length 128 | 1.00 ms | 1.10 ms | 1.10 |" in table
+
+
+def test_commands_see_one_gpu_of_those_that_are_left(monkeypatch, tmp_path):
+    commands = check_gpu.Check(tmp_path, 60)
+    for seen, first, two in ((None, "0", "0,1"), ("3,1,2", "3", "3,1")):
+        if seen is None:
+            monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+        else:
+            monkeypatch.setenv("CUDA_VISIBLE_DEVICES", seen)
+        show = "-c", "import os; print(os.environ['CUDA_VISIBLE_DEVICES'])"
+        assert commands.run("one", *show).strip() == first
+        assert commands.run("two", *show, **check_gpu._devices(2)).strip() == two
 
 
 def test_a_failing_command_gives_its_last_line(tmp_path):
@@ -141,6 +207,33 @@ def test_the_command_runs_in_any_python_that_has_what_it_needs(tmp_path):
     assert done.returncode == 1, done.stderr  # the time was short
     assert done.stdout.startswith("torch sees no GPU here: only the kernels' tests run")
     assert reported(tmp_path)[0]["tests, interpreted"]["failed"] == "no time was left"
+
+
+def test_a_torch_in_a_virtual_environment_is_found_and_kept(tmp_path):
+    """And what pip cannot install stops nothing but the parts that want it."""
+    venv.create(tmp_path / "base")
+    python = tmp_path / "base/bin/python"
+    where = "import sysconfig; print(sysconfig.get_path('purelib'))"
+    site = subprocess.run([python, "-c", where], capture_output=True, text=True).stdout.strip()
+    Path(site, "torch.py").write_text(
+        "__version__ = '9.9+gpu'\n"
+        "class version: cuda = hip = None\n"
+        "class cuda: is_available = device_count = staticmethod(lambda: 0)\n"
+    )
+    out = tmp_path / "out"
+    environment = {**os.environ, "EA_PYTHON": str(python), "PIP_NO_INDEX": "1"}
+    environment.pop("PYTHONPATH", None)
+    done = subprocess.run(
+        ["bash", str(check_gpu.ROOT / "scripts/check_gpu.sh"), "--out", str(out)],
+        env=environment,
+        capture_output=True,
+        text=True,
+    )
+    assert "warning: pip failed" in done.stderr
+    report, _ = reported(out)
+    assert report["machine"]["torch"] == "9.9+gpu" and "fairseq" in report["machine"]["lacking"]
+    assert report["tests, interpreted"]["failed"].startswith("exit status")
+    assert "\ntorch==9.9+gpu\n" in (out / "venv/constraints.txt").read_text()
 
 
 def test_the_command_wants_a_folder_and_a_torch(tmp_path):

@@ -1,7 +1,8 @@
-"""Peak memory of a training step, each in a process of its own."""
+"""Peak memory of a training step; on the CPU each in a process of its own."""
 
 from __future__ import annotations
 
+import gc
 import multiprocessing
 import re
 from pathlib import Path
@@ -17,13 +18,15 @@ def peak_memory(arch: str, length: int, tokens: int, setting: Setting, make: Bat
     """Bytes that model, optimizer and two training steps need at most at a time.
 
     On the CPU the peak of the process's resident memory, from before the model is built; on a GPU
-    what torch allocated there.
+    what torch allocated there, which takes no process of its own.
 
     Raises:
         ValueError: on the CPU of a system that does not tell (not Linux)
     """
     if setting.device == "cpu" and not CLEAR.exists():
         raise ValueError("memory: peak memory on the CPU is only known on Linux")
+    if setting.device == "cuda":
+        return _measure(arch, length, tokens, setting, make)
     with multiprocessing.get_context("spawn").Pool(1) as pool:
         return pool.apply(_measure, (arch, length, tokens, setting, make))
 
@@ -34,6 +37,7 @@ def _measure(arch: str, length: int, tokens: int, setting: Setting, make: Batch)
     Training(arch, setting).step(make(8, 64, setting))
     sample = make(length, tokens, setting)
     if setting.device == "cuda":
+        gc.collect()  # earlier models may wait in circles of references
         torch.cuda.synchronize()
         torch.cuda.reset_peak_memory_stats()
         before = torch.cuda.memory_allocated()

@@ -39,9 +39,10 @@ def alternate(
     device: str = "cpu",
     warm_up: int = 1,
 ) -> Comparison:
-    """Runs A B B A in each round, after a warm-up of both."""
+    """Runs A B B A in each round, after a warm-up of both: on a GPU a longer one, in which kernels
+    are compiled and clocks rise."""
     work, times = (baseline, other), ([], [])
-    for which in (0, 1) * warm_up:
+    for which in (0, 1) * (warm_up if device == "cpu" else 3 * warm_up):
         _timed(work[which], device)
     for _ in range(rounds):
         for which in (0, 1, 1, 0):
