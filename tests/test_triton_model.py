@@ -1,6 +1,7 @@
 """Whole models through Triton's kernels: on a GPU, or tiny ones interpreted on the CPU."""
 
 import copy
+import multiprocessing
 
 import pytest
 import torch
@@ -32,9 +33,13 @@ def epsilons(dtype, number):
     return number * max(torch.finfo(dtype).eps, 1e-6)
 
 
-def exact_model():
+ONE_LAYER = {"encoder_layers": 1, "decoder_layers": 1}
+
+
+def exact_model(**options):
     """In float64 on the CPU, which runs torch alone; weights that stay the same in any type."""
-    model = build_strong(sizes=SIZES, ea_skip="encoder,decoder,encoder-decoder")
+    skip = "encoder,decoder,encoder-decoder"
+    model = build_strong(sizes={**SIZES, **options}, ea_skip=skip)
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.copy_(parameter.bfloat16())
@@ -63,10 +68,14 @@ def taken(monkeypatch):
     return found
 
 
-def losses_and_gradients(model):
-    """Scores of a padded batch, and the gradients that weights of their own give each of them."""
+def batch():
     sources, prefixes = case()
-    scores, _ = model(padded(sources, True).to(DEVICE), None, padded(prefixes).to(DEVICE))
+    return padded(sources, True).to(DEVICE), None, padded(prefixes).to(DEVICE)
+
+
+def scores_and_gradients(model):
+    """Scores of a padded batch, and the gradients that weights of their own give each of them."""
+    scores, _ = model(*batch())
     weights = torch.randn(scores.shape, generator=torch.Generator().manual_seed(4))
     model.zero_grad()
     (scores.double() * weights.to(DEVICE)).sum().backward()
@@ -84,10 +93,10 @@ def test_scores_and_gradients_are_those_of_the_equations_in_float64(dtype, taken
     exact = exact_model()
     model = on_device(exact, dtype)
     exact = exact.to(DEVICE)
-    expected_scores, expected = losses_and_gradients(exact)
+    expected_scores, expected = scores_and_gradients(exact)
     assert {way for _, way in taken} == {"torch"}
     taken.clear()
-    scores, gradients = losses_and_gradients(model)
+    scores, gradients = scores_and_gradients(model)
     assert set(taken) == {(dtype, "triton")}
     assert_close(scores, expected_scores, epsilons(dtype, 10))
     for name, gradient in gradients.items():
@@ -127,3 +136,94 @@ def test_steps_equal_a_full_pass_while_hypotheses_change_places(dtype, shared_ke
         for step, full in beam_search(model, sentences(lengths, 1, last=EOS), hypotheses):
             assert_close(step, full.double(), epsilons(dtype, 10))
     assert set(taken) == {(dtype, "triton")}
+
+
+def test_automatic_mixed_precision_reaches_the_kernels_in_half(taken):
+    exact = exact_model(**ONE_LAYER)
+    model = on_device(exact, torch.float32)
+    expected, _ = scores_and_gradients(exact.to(DEVICE))
+    taken.clear()
+    with torch.autocast(DEVICE, torch.bfloat16):
+        scores, gradients = scores_and_gradients(model)
+    assert set(taken) == {(torch.bfloat16, "triton")}
+    assert_close(scores, expected, epsilons(torch.bfloat16, 10))
+    for name, gradient in gradients.items():
+        assert gradient.dtype == torch.float32 and gradient.any(), name
+
+
+def test_checkpointed_layers_give_the_same_gradients():
+    """--checkpoint-activations computes a layer again, carry and dropout included."""
+    found = []
+    for again in (False, True):
+        options = {"decoder_layers": 1, "attention_dropout": 0.2, "checkpoint_activations": again}
+        model = on_device(exact_model(**options), torch.float32).train()
+        torch.manual_seed(3)
+        found.append(scores_and_gradients(model))
+    (scores, gradients), (same_scores, same) = found
+    assert torch.equal(scores, same_scores)
+    for name, gradient in gradients.items():  # sums over layers, in another order
+        assert_close(gradient, same[name].double(), epsilons(torch.float32, 3))
+
+
+def one_of_two(rank, backend, store, results):
+    """A process that has one of the sentences; the first says what gradients it has in the end."""
+    torch.set_num_threads(1)
+    torch.distributed.init_process_group(
+        backend, init_method=f"file://{store}", rank=rank, world_size=2
+    )
+    device = f"cuda:{rank if backend == 'nccl' else 0}" if ON_GPU else "cpu"
+    model = exact_model(**ONE_LAYER).to(device, torch.float32)
+    model = torch.nn.parallel.DistributedDataParallel(model)
+    sources, _, prefixes = (x if x is None else x[rank : rank + 1].to(device) for x in batch())
+    model(sources, None, prefixes)[0].square().sum().backward()
+    if rank == 0:
+        gradients = [parameter.grad.cpu() for parameter in model.parameters()]
+        torch.save(gradients, results)
+    torch.distributed.destroy_process_group()
+
+
+@pytest.mark.parametrize("backend", ["gloo", "nccl"])
+def test_two_processes_have_the_gradients_of_both_sentences(backend, tmp_path):
+    if backend == "nccl" and torch.cuda.device_count() < 2:
+        pytest.skip("nccl needs two devices")
+    how = multiprocessing.get_context("spawn" if ON_GPU else "fork")
+    store, results = str(tmp_path / "store"), str(tmp_path / "gradients")
+    processes = [
+        how.Process(target=one_of_two, args=(rank, backend, store, results)) for rank in (0, 1)
+    ]
+    for process in processes:
+        process.start()
+    for process in processes:
+        process.join(120)
+    assert [process.exitcode for process in processes] == [0, 0]
+    model = exact_model(**ONE_LAYER)
+    sources, _, prefixes = (x if x is None else x.cpu() for x in batch())
+    for row in range(2):
+        (
+            model(sources[row : row + 1], None, prefixes[row : row + 1])[0].square().sum() / 2
+        ).backward()
+    found = torch.load(results)
+    for ours, parameter in zip(found, model.parameters(), strict=True):
+        assert_close(ours, parameter.grad, epsilons(torch.float32, 50))
+
+
+def test_compiled_the_model_has_no_break_at_the_operators():
+    """torch.compile breaks the graph where the model looks for padding, nowhere else."""
+    from torch._dynamo.utils import counters
+
+    model = on_device(exact_model(**ONE_LAYER), torch.float32)
+    operators = []
+
+    def backend(graph, inputs):
+        operators.extend(str(node.target) for node in graph.graph.nodes)
+        return graph
+
+    torch.compiler.reset()
+    counters.clear()
+    with torch.no_grad():
+        found = torch.compile(model, backend=backend)(*batch())[0]
+        assert torch.equal(found, model(*batch())[0])
+    # One each for encoder, decoder and encoder-decoder attention.
+    assert operators.count("ea_fairseq.evolving_attention.default") == 3
+    breaks = list(counters["graph_break"])
+    assert all(reason.startswith("Data-dependent branching") for reason in breaks), breaks
