@@ -13,7 +13,8 @@ from ea_fairseq import Translator
 from ea_fairseq.kernels.fused_decoder import Rules
 from ea_fairseq.kernels.library import load_library, torch_alone
 from ea_fairseq.translation.building import build_model
-from ea_fairseq.translation.decoders import CompiledDecoder, compiled_decoder
+from ea_fairseq.translation.compiled import compiled_model
+from ea_fairseq.translation.decoders import CompiledDecoder
 from ea_fairseq.translation.model_folder import Search
 from ea_fairseq.translation.search import BeamSearch
 
@@ -65,10 +66,11 @@ class Steps:
         self.model, self.generator = model, torch.Generator().manual_seed(seed)
         self.vocabulary = len(model.decoder.dictionary)
         self.sources = [self.draw(length, first=4) for length in lengths]
-        with torch.no_grad():
-            encoded = model.encoder(padded(self.sources, left=True))["encoder_out"][0]
-        rules = Rules(PAD, EOS, UNK, 0.5)
-        self.decoder = CompiledDecoder(compiled_decoder(model), encoded, lengths, rules)
+        compiled = compiled_model(model)
+        encoded = compiled.encoder([source.tolist() for source in self.sources])
+        self.decoder = CompiledDecoder(
+            compiled.decoder, encoded, lengths, Rules(PAD, EOS, UNK, 0.5)
+        )
         self.sentences = torch.arange(len(lengths))
         self.tokens = torch.full((len(lengths), 1), EOS)
 
@@ -176,10 +178,8 @@ def test_a_search_finds_what_torch_finds(arch, search):
     batch = [[*source.tolist(), EOS] for source in draw]
     found = searched(model, batch, search, compiled=True)
     same(found, searched(model, batch, search, compiled=False))
-    # Alone, a sentence has the same bits: no padding, no sum that others are part of. (The
-    # encoder, which torch computes, makes no such promise.)
-    alone = [searched(model, [source], search, compiled=True)[0] for source in batch[:5]]
-    same(found[:5], alone)
+    # Alone, a sentence has the same bits: no padding, no sum that others are part of.
+    assert found[:5] == [searched(model, [source], search, True)[0] for source in batch[:5]]
 
 
 @pytest.mark.parametrize(
@@ -199,21 +199,36 @@ def test_what_is_not_compiled_is_left_to_torch(options):
     words = dictionary()
     sizes = {**SIZES, "decoder_attention_heads": 2, "encoder_attention_heads": 2}
     model = build_model("ea_transformer_lite", {**sizes, **options}, (words, words)).eval()
-    assert compiled_decoder(model) is None
+    assert compiled_model(model) is None
     assert BeamSearch([model], words)([[5, 6, EOS]], Search(max_len_b=3))[0]
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"ea_variant": "encoder=residual,decoder=evolving,encoder-decoder=evolving"},
+        {"max_source_positions": 5},
+    ],
+    ids=["another variant", "sentences longer than it was made for"],
+)
+def test_an_encoder_that_is_not_compiled_goes_with_a_decoder_that_is(options):
+    model = large("ea_transformer_lite", options)
+    batch = [[*range(5, 5 + length), EOS] for length in (3, 9, 1)]
+    search = Search(max_len_b=8)
+    same(searched(model, batch, search, True), searched(model, batch, search, False))
 
 
 def test_training_other_precisions_and_torch_alone_are_left_to_torch():
     model = strong("ea_transformer_lite")
-    assert compiled_decoder(model) is not None
-    assert compiled_decoder(model.train()) is None
-    assert compiled_decoder(model.eval().to(torch.bfloat16)) is None
-    assert compiled_decoder(model.double()) is None
+    assert compiled_model(model) is not None
+    assert compiled_model(model.train()) is None
+    assert compiled_model(model.eval().to(torch.bfloat16)) is None
+    assert compiled_model(model.double()) is None
     model = model.float()
     with torch_alone():
-        assert compiled_decoder(model) is None
+        assert compiled_model(model) is None
     model.decoder.layers[0].dropout_module.apply_during_inference = True
-    assert compiled_decoder(model) is None
+    assert compiled_model(model) is None
 
 
 def test_a_source_with_padding_inside_is_left_to_torch():

@@ -6,38 +6,28 @@
 
 #include <vector>
 
-#include "linear.h"
+#include "layers.h"
 #include "lines.h"
-#include "map_row.h"
-#include "products.h"
 #include "top.h"
 
 extern "C" {
 
 // What the Python side passes; see fused_decoder.py. Null pointers stand for what is absent.
-struct AttentionWeights {
-  LinearWeights queries, keys, values, output;
-  NormWeights norm;
-  MapWeights map;
-};
-struct LayerWeights {
+struct DecoderLayerWeights {
   AttentionWeights self, cross;
-  LinearWeights first, second;  // of the feed-forward network
-  NormWeights norm;
+  NetworkWeights network;
 };
 struct DecoderWeights {
-  const LayerWeights* layers;
-  int64_t layer_count, width, heads, norm_first;
-  const float *embedding, *positions;  // (vocabulary, width), (longest, width) or null; not copied
-  double embedding_scale;
-  NormWeights embedding_norm, final_norm;
+  StackWeights stack;
+  const DecoderLayerWeights* layers;
+  int64_t layer_count;
   LinearWeights output;
 };
 
-// What is translated: (positions, sentences, width), a sentence's own positions at the end.
+// What is translated: (positions, width), one sentence after the other.
 struct Encoded {
   const float* data;
-  int64_t position_stride, sentence_stride, longest, sentences;
+  int64_t sentences;
   const int64_t* lengths;
   int64_t threads;
 };
@@ -59,38 +49,22 @@ struct DecodingStep {
 
 namespace ea {
 
-class Decoder {
+class Decoder : public Stack {
  public:
-  struct Attention {
-    Attention(const AttentionWeights& w, int64_t heads)
-        : queries(w.queries, std::sqrt(float(heads) / w.queries.columns)), keys(w.keys),
-          values(w.values), output(w.output), norm(w.norm, w.output.columns), map(w.map, heads) {}
-    Linear queries, keys, values, output;
-    LayerNorm norm;
-    MapRow map;
-  };
   struct Layer {
-    Layer(const LayerWeights& w, int64_t heads)
-        : self(w.self, heads), cross(w.cross, heads), first(w.first), second(w.second),
-          norm(w.norm, w.second.columns) {}
-    Attention self, cross;
-    Linear first, second;
-    LayerNorm norm;
+    Layer(const DecoderLayerWeights& w, int64_t heads)
+        : self(w.self, heads), cross(w.cross, heads), network(w.network) {}
+    AttentionLayer self, cross;
+    NetworkLayer network;
   };
 
-  explicit Decoder(const DecoderWeights& w)
-      : w(w), width(w.width), heads(w.heads), head_dim(width / heads),
-        embedding_norm(w.embedding_norm, width), final_norm(w.final_norm, width),
-        output(w.output) {
+  explicit Decoder(const DecoderWeights& w) : Stack(w.stack), output(w.output) {
     for (int64_t i = 0; i < w.layer_count; ++i) layers.emplace_back(w.layers[i], heads);
     for (const Layer& layer : layers)
-      earlier = std::max({earlier, layer.self.map.earlier(), layer.cross.map.earlier()});
+      earlier = std::max({earlier, layer.self.map.others(), layer.cross.map.others()});
   }
 
-  const DecoderWeights w;
-  const int64_t width, heads, head_dim;
   std::vector<Layer> layers;
-  LayerNorm embedding_norm, final_norm;
   Linear output;
   int64_t earlier = 0;  // rows of maps that a new one may read
 };
@@ -99,10 +73,8 @@ class Decoder {
 class Decoding {
  public:
   Decoding(const Decoder& decoder, const Encoded& encoded)
-      : d(decoder), stride(whole_vectors(d.width - d.head_dim, lanes<float>) +
-                           whole_vectors(d.head_dim, lanes<float>)),
-        longest(encoded.longest), lengths(encoded.lengths, encoded.lengths + encoded.sentences),
-        recent(d.earlier + 1) {
+      : d(decoder), lengths(encoded.lengths, encoded.lengths + encoded.sentences),
+        longest(*std::max_element(lengths.begin(), lengths.end())), recent(d.earlier + 1) {
     int64_t positions = 0, columns = 0;
     for (int64_t length : lengths) {
       first_position.push_back(positions);
@@ -111,7 +83,7 @@ class Decoding {
       columns += whole_vectors(length, lanes<float>);
     }
     for (size_t i = 0; i < d.layers.size(); ++i)
-      sources.push_back({Buffer<float>(columns * d.width), Buffer<float>(positions * stride)});
+      sources.push_back({Buffer<float>(columns * d.width), Buffer<float>(positions * d.stride)});
     each_share(encoded.sentences, std::min(encoded.threads, encoded.sentences),
                [&](int64_t, int64_t begin, int64_t end) { project(encoded, begin, end); });
   }
@@ -126,7 +98,7 @@ class Decoding {
   struct Source {
     Buffer<float> keys, values;
   };
-  // What one step wrote: keys and values by layer and row, `stride` numbers each.
+  // What one step wrote: keys and values by layer and row, `d.stride` numbers each.
   struct Time {
     Time(int64_t rows, int64_t numbers) : rows(rows), kept(numbers) {}
     int64_t rows;
@@ -162,9 +134,8 @@ class Decoding {
   class Block;
 
   const Decoder& d;
-  const int64_t stride;  // between rows of keys or values, the last head's whole vectors included
-  const int64_t longest;
   const std::vector<int64_t> lengths;
+  const int64_t longest;
   std::vector<int64_t> first_position, first_column;  // of each sentence, among all
   std::vector<Source> sources;                        // by layer
   std::vector<Time> times;
@@ -175,24 +146,16 @@ class Decoding {
   // Keys and values of sentences' encoded positions, for all layers.
   void project(const Encoded& encoded, int64_t begin, int64_t end) {
     const int64_t depth = d.layers[0].cross.keys.steps();
-    Buffer<float> in(longest * depth), keys(longest * d.width);
+    Buffer<float> keys(longest * d.width);
     for (int64_t n = begin; n < end; ++n) {
-      const int64_t length = lengths[n], wide = whole_vectors(length, lanes<float>);
-      for (int64_t i = 0; i < length; ++i) {
-        const int64_t position = longest - length + i;
-        const float* from = encoded.data + position * encoded.position_stride +
-                            n * encoded.sentence_stride;
-        std::copy_n(from, depth, in.data() + i * depth);
-      }
+      const float* in = encoded.data + first_position[n] * depth;
       for (size_t l = 0; l < d.layers.size(); ++l) {
-        const Decoder::Attention& attention = d.layers[l].cross;
-        attention.keys({in.data(), depth, length, keys.data(), d.width});
-        float* to = sources[l].keys.data() + first_column[n] * d.width;
-        for (int64_t x = 0; x < d.width; ++x)
-          for (int64_t i = 0; i < wide; ++i)
-            to[x * wide + i] = i < length ? keys.data()[i * d.width + x] : 0.0f;
-        float* values = sources[l].values.data() + first_position[n] * stride;
-        attention.values({in.data(), depth, length, values, stride});
+        const AttentionLayer& attention = d.layers[l].cross;
+        attention.keys({in, depth, lengths[n], keys.data(), d.width});
+        transpose_keys(keys.data(), lengths[n], d.width,
+                       sources[l].keys.data() + first_column[n] * d.width);
+        float* values = sources[l].values.data() + first_position[n] * d.stride;
+        attention.values({in, depth, lengths[n], values, d.stride});
       }
     }
   }
@@ -244,25 +207,23 @@ class Decoding::Block {
   }
 
   void run() {
-    embed();
+    float *x = s.x.data(), *normed = s.normed.data();
+    for (int64_t n = 0; n < rows; ++n)
+      d.embed(step.tokens[begin + n], time, x + n * d.width);
+    d.norm_embedded(x, rows);
     for (size_t l = 0; l < d.layers.size(); ++l) {
       const Decoder::Layer& layer = d.layers[l];
-      residual(layer.self.norm, [&](const float* in) {
+      d.residual(layer.self.norm, x, rows, normed, [&](const float* in) {
         self_attention(l, in);
-        layer.self.output(from_context());
+        layer.self.output({s.context.data(), d.width, rows, x, d.width, x});
       });
-      residual(layer.cross.norm, [&](const float* in) {
+      d.residual(layer.cross.norm, x, rows, normed, [&](const float* in) {
         cross_attention(l, in);
-        layer.cross.output(from_context());
+        layer.cross.output({s.context.data(), d.width, rows, x, d.width, x});
       });
-      residual(layer.norm, [&](const float* in) {
-        s.hidden.reserve(rows * layer.first.columns());
-        const int64_t inner = layer.first.columns();
-        layer.first({in, d.width, rows, s.hidden.data(), inner, nullptr, true});
-        layer.second({s.hidden.data(), inner, rows, s.x.data(), d.width, s.x.data()});
-      });
+      d.network(layer.network, x, rows, normed, s.hidden);
     }
-    d.final_norm(s.x.data(), rows, s.x.data());
+    d.final_norm(x, rows, x);
     choose();
   }
 
@@ -276,58 +237,32 @@ class Decoding::Block {
   Scratch& s;
   const int64_t carry_line;
 
-  void embed() {
-    const float scale = d.w.embedding_scale;
-    for (int64_t n = 0; n < rows; ++n) {
-      const float* word = d.w.embedding + step.tokens[begin + n] * d.width;
-      const float* position = d.w.positions ? d.w.positions + time * d.width : nullptr;
-      float* to = s.x.data() + n * d.width;
-      for (int64_t x = 0; x < d.width; ++x)
-        to[x] = scale * word[x] + (position ? position[x] : 0.0f);
-    }
-    d.embedding_norm(s.x.data(), rows, s.x.data());
-  }
-
-  // x + inner(x), with the norm in front or behind.
-  template <typename Inner>
-  void residual(const LayerNorm& norm, Inner inner) {
-    if (d.w.norm_first) {
-      norm(s.x.data(), rows, s.normed.data());
-      inner(s.normed.data());
-    } else {
-      inner(s.x.data());
-      norm(s.x.data(), rows, s.x.data());
-    }
-  }
-  Linear::Rows from_context() const {
-    return {s.context.data(), d.width, rows, s.x.data(), d.width, s.x.data()};
-  }
-
   // ---- Self-attention
 
   float* kept(const Time& at, int64_t layer, int64_t what) const {
-    return const_cast<float*>(at.kept.data()) + (layer * 2 + what) * at.rows * o.stride;
+    return const_cast<float*>(at.kept.data()) + (layer * 2 + what) * at.rows * d.stride;
   }
 
   void self_attention(int64_t layer, const float* in) {
-    const Decoder::Attention& attention = d.layers[layer].self;
+    const AttentionLayer& attention = d.layers[layer].self;
     attention.queries({in, d.width, rows, s.queries.data(), d.width});
-    float* keys = kept(now, layer, 0) + begin * o.stride;
-    attention.keys({in, d.width, rows, keys, o.stride});
-    attention.values({in, d.width, rows, kept(now, layer, 1) + begin * o.stride, o.stride});
+    float* keys = kept(now, layer, 0) + begin * d.stride;
+    attention.keys({in, d.width, rows, keys, d.stride});
+    attention.values({in, d.width, rows, kept(now, layer, 1) + begin * d.stride, d.stride});
     // Products run over whole vectors: what they read beyond the last head must be a number.
     for (int64_t n = 0; n < rows; ++n)
-      std::fill(keys + n * o.stride + d.width, keys + (n + 1) * o.stride, 0.0f);
+      std::fill(keys + n * d.stride + d.width, keys + (n + 1) * d.stride, 0.0f);
     for (int64_t n = 0; n < rows; ++n) self_row(layer, attention.map, n);
   }
 
   void self_row(int64_t layer, const MapRow& map, int64_t n) {
     const int64_t columns = time + 1;
-    float* logits = cleared(maps.self, layer, n);
+    float* logits = maps.self.row(layer, begin + n);
+    std::fill_n(logits - HeadLines::border, maps.self.plane, 0.0f);
     for (int64_t i = 0; i < columns; ++i) {
       const int64_t row = row_of(n, i);
-      s.keys[i] = kept(o.times[i], layer, 0) + row * o.stride;
-      s.values[i] = kept(o.times[i], layer, 1) + row * o.stride;
+      s.keys[i] = kept(o.times[i], layer, 0) + row * d.stride;
+      s.values[i] = kept(o.times[i], layer, 1) + row * d.stride;
     }
     const int64_t deep = whole_vectors(d.head_dim, lanes<float>);
     for (int64_t h = 0; h < d.heads; ++h) {
@@ -346,8 +281,9 @@ class Decoding::Block {
     if (map.carries && layer > 0)
       for (int64_t h = 0; h < d.heads; ++h)
         map.mix(carry + h * carry_line, logits + h * maps.self.line, columns);
-    find_earlier(&Recent::self, layer, map, n);
-    const HeadLines evolved = evolve(map, columns, carry);
+    const HeadLines* read = find_read(&Recent::self, layer, map, n);
+    const HeadLines evolved =
+        map.evolve(read, {logits, maps.self.line}, columns, carry, carry_line);
     for (int64_t h = 0; h < d.heads; ++h) {
       softmax(evolved.first + h * evolved.line, columns, s.evolved.data());
       float* out = s.context.data() + n * d.width + h * d.head_dim;
@@ -360,22 +296,16 @@ class Decoding::Block {
     }
   }
 
-  // A row's lines, of zeros.
-  float* cleared(Maps& all, int64_t layer, int64_t n) const {
-    float* lines = all.row(layer, begin + n);
-    std::fill_n(lines - HeadLines::border, all.plane, 0.0f);
-    return lines;
-  }
-
-  // s.lines: A_in of what row n's map reads.
-  void find_earlier(Maps Recent::*kind, int64_t layer, const MapRow& map, int64_t n) {
-    for (int64_t back = 0; back <= map.earlier(); ++back) {
-      HeadLines& lines = s.lines[map.earlier() - back];
+  // A_in of what row n's map reads: its own row and earlier ones.
+  const HeadLines* find_read(Maps Recent::*kind, int64_t layer, const MapRow& map, int64_t n) {
+    for (int64_t back = 0; back <= map.others(); ++back) {
+      HeadLines& lines = s.lines[map.others() - back];
       lines = {nullptr, 0};
       if (back > time) continue;
       const Maps& then = o.recent[(time - back) % o.recent.size()].*kind;
       lines = {then.row(layer, row_of(n, time - back)), then.line};
     }
+    return s.lines.data();
   }
 
   // Where row n's token of step i was computed.
@@ -383,26 +313,10 @@ class Decoding::Block {
     return i == time ? begin + n : o.rows_of[(begin + n) * time + i];
   }
 
-  // Z of the row whose A_in and earlier ones are in s.lines: for the layer above in `carry`, or A_in
-  // itself where there is no convolution.
-  HeadLines evolve(const MapRow& map, int64_t columns, float* carry) const {
-    const HeadLines& now = s.lines[map.earlier()];
-    if (map.convolves) {
-      map.evolve(s.lines.data(), columns, carry, carry_line);
-    } else if (map.carries) {
-      for (int64_t h = 0; h < d.heads; ++h)
-        std::copy_n(now.first + h * now.line, whole_vectors(columns, lanes<float>),
-                    carry + h * carry_line);
-    } else {
-      return now;
-    }
-    return {carry, carry_line};
-  }
-
   // ---- Encoder-decoder attention
 
   void cross_attention(int64_t layer, const float* in) {
-    const Decoder::Attention& attention = d.layers[layer].cross;
+    const AttentionLayer& attention = d.layers[layer].cross;
     attention.queries({in, d.width, rows, s.queries.data(), d.width});
     for (int64_t n = 0; n < rows;) {
       int64_t end = n + 1;
@@ -414,35 +328,20 @@ class Decoding::Block {
 
   // Rows of one sentence, which share its keys and values.
   void cross_rows(int64_t layer, const MapRow& map, int64_t from, int64_t to) {
-    const int64_t sentence = step.sentences[begin + from], columns = o.lengths[sentence];
-    const int64_t wide = whole_vectors(columns, lanes<float>);
-    const int64_t plane = maps.cross.plane, carry_plane = d.heads * carry_line;
-    for (int64_t n = from; n < to; ++n) cleared(maps.cross, layer, n);
-    float* logits = maps.cross.row(layer, begin + from);
-    const float* keys = o.sources[layer].keys.data() + o.first_column[sentence] * d.width;
-    const float* values = o.sources[layer].values.data() + o.first_position[sentence] * o.stride;
-    for (int64_t h = 0; h < d.heads; ++h) {
-      const float* queries = s.queries.data() + from * d.width + h * d.head_dim;
-      Product<float>{queries, d.width, 1, keys + h * d.head_dim * wide, wide,
-                     logits + h * maps.cross.line, plane, to - from, d.head_dim, columns}.run();
-    }
-    for (int64_t n = from; n < to; ++n, logits += plane) {
-      float* carry = s.cross_carry.data() + n * carry_plane;
-      if (map.carries && layer > 0)
-        for (int64_t h = 0; h < d.heads; ++h)
-          map.mix(carry + h * carry_line, logits + h * maps.cross.line, columns);
-      find_earlier(&Recent::cross, layer, map, n);
-      const HeadLines evolved = evolve(map, columns, carry);
-      for (int64_t h = 0; h < d.heads; ++h)
-        softmax(evolved.first + h * evolved.line, columns,
-                s.evolved.data() + n * carry_plane + h * carry_line);
-    }
-    for (int64_t h = 0; h < d.heads; ++h) {
-      const float* probs = s.evolved.data() + from * carry_plane + h * carry_line;
-      float* out = s.context.data() + from * d.width + h * d.head_dim;
-      Product<float>{probs, carry_plane, 1, values + h * d.head_dim, o.stride, out, d.width,
-                     to - from, columns, d.head_dim}.run();
-    }
+    const int64_t sentence = step.sentences[begin + from];
+    const Source& source = o.sources[layer];
+    SentenceAttention{
+        d.heads, d.head_dim, to - from, o.lengths[sentence],
+        s.queries.data() + from * d.width,
+        source.keys.data() + o.first_column[sentence] * d.width,
+        source.values.data() + o.first_position[sentence] * d.stride, d.stride,
+        maps.cross.row(layer, begin + from) - HeadLines::border, maps.cross.line, maps.cross.plane,
+        s.cross_carry.data() + from * d.heads * carry_line,
+        s.evolved.data() + from * d.heads * carry_line, carry_line,
+        s.context.data() + from * d.width,
+    }.run(map, layer == 0, [&](int64_t n) {
+      return find_read(&Recent::cross, layer, map, from + n);
+    });
   }
 
   // ---- The next tokens
@@ -480,7 +379,7 @@ class Decoding::Block {
 void Decoding::step(const DecodingStep& step) {
   const int64_t rows = step.rows;
   remember(step);
-  Time& now = times.emplace_back(rows, d.layers.size() * rows * 2 * stride);
+  Time& now = times.emplace_back(rows, d.layers.size() * rows * 2 * d.stride);
   const int64_t time = times.size() - 1;
   Recent& maps = recent[time % recent.size()];
   maps.self.shape(d, rows, time + 1 + d.earlier);

@@ -3,6 +3,7 @@
 // Same equations as EvolvingLogits.step and MapConvolution.step in ea_fairseq/variants.
 #pragma once
 
+#include <algorithm>
 #include <vector>
 
 #include "vectors.h"
@@ -41,8 +42,9 @@ class MapRow {
             taps.push_back(w.kernel[((out * heads + in) * size + i) * size + j]);
   }
 
-  // How many rows before its own it reads.
-  int64_t earlier() const { return convolves ? size - 1 : 0; }
+  // How many rows beside its own it reads: earlier ones in a decoder; in an encoder half of them are
+  // later ones.
+  int64_t others() const { return convolves ? size - 1 : 0; }
 
   // A_in = alpha * carry + (1 - alpha) * logits, in place; `columns` of one head.
   void mix(const float* carry, float* logits, int64_t columns) const {
@@ -53,14 +55,24 @@ class MapRow {
     }
   }
 
-  // Z = beta * relu(conv(A_in)) + (1 - beta) * A_in. What is behind a line's `columns` is not 0.
+  // Z = beta * relu(conv(A_in)) + (1 - beta) * A_in; A_in itself where there is no convolution.
   //
-  // rows: A_in of the earlier rows, the earliest first, and of this one; `first` is null where a
-  // row would be before the first.
-  void evolve(const HeadLines* rows, int64_t columns, float* evolved, int64_t line) const {
+  // rows: A_in of the rows that the kernel reads, by its own rows; `first` is null where there is
+  // none. mixed: A_in of this row. carry: where Z is wanted if the layer above has a use for it,
+  // `line` numbers a head. What is behind a line's `columns` is not 0.
+  HeadLines evolve(const HeadLines* rows, HeadLines mixed, int64_t columns, float* carry,
+                   int64_t line) const {
+    if (!convolves && !carries) return mixed;
+    if (!convolves) {
+      for (int64_t h = 0; h < heads; ++h)
+        std::copy_n(mixed.first + h * mixed.line, whole_vectors(columns, lanes<float>),
+                    carry + h * line);
+      return {carry, line};
+    }
     int64_t out = 0;
-    for (; out + 4 <= heads; out += 4) evolve_heads<4>(rows, columns, out, evolved, line);
-    for (; out < heads; ++out) evolve_heads<1>(rows, columns, out, evolved, line);
+    for (; out + 4 <= heads; out += 4) evolve_heads<4>(rows, mixed, columns, out, carry, line);
+    for (; out < heads; ++out) evolve_heads<1>(rows, mixed, columns, out, carry, line);
+    return {carry, line};
   }
 
  private:
@@ -73,19 +85,18 @@ class MapRow {
 
  private:
   template <int outs>
-  void evolve_heads(
-      const HeadLines* rows, int64_t columns, int64_t out, float* evolved, int64_t line) const {
+  void evolve_heads(const HeadLines* rows, HeadLines mixed, int64_t columns, int64_t out,
+                    float* evolved, int64_t line) const {
     // The convolution's result moves down by `reach` rows and right: what it leaves behind is 0.
     const bool is_vacated = rows[reach].first == nullptr;
     for (int64_t x = 0; x < columns; x += lanes<float>) {
       Vector<float> sums[outs] = {};
       if (!is_vacated) convolve<outs>(rows, x, out, sums);
-      const HeadLines& now = rows[size - 1];
       for (int o = 0; o < outs; ++o) {
         Vector<float> term = sums[o];
         if (x == 0) term = first_lanes(right) ? Vector<float>{} : term;
-        const auto mixed = load<Vector<float>>(now.first + (out + o) * now.line + x);
-        store(evolved + (out + o) * line + x, mixed + beta * (term - mixed));
+        const auto values = load<Vector<float>>(mixed.first + (out + o) * mixed.line + x);
+        store(evolved + (out + o) * line + x, values + beta * (term - values));
       }
     }
   }

@@ -5,6 +5,7 @@ fairseq_checkpoint.py  such a folder made of a checkpoint of fairseq's, and back
 exporting.py           such a folder made of a recipe's run or of a checkpoint
 building.py            fairseq's models out of plain options and weights
 search.py              beam search
+compiled.py            which models the compiled library translates with, as it wants them
 decoders.py            a model's decoder step by step, compiled or fairseq's own
 translator.py          `Translator`: text in, text out
 command.py             ``ea-translate``

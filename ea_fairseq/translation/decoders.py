@@ -6,31 +6,10 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
-import torch.nn.functional as F
 from fairseq.models import FairseqEncoderDecoderModel, FairseqIncrementalDecoder
-from fairseq.models.transformer import TransformerDecoder, TransformerDecoderBase
-from fairseq.modules import FairseqDropout, MultiheadAttention
-from fairseq.modules.transformer_layer import TransformerDecoderLayer, TransformerDecoderLayerBase
-from torch import Tensor, nn
+from torch import Tensor
 
-from ..kernels.fused_decoder import (
-    AttentionParts,
-    DecoderParts,
-    FusedDecoder,
-    LayerParts,
-    MapStep,
-    Rules,
-)
-from ..kernels.library import is_available
-from ..models.ea_transformer import EATransformerDecoder
-from ..modules.multihead_attention import TransformedAttention
-from ..modules.transformer_layer import EATransformerDecoderLayer
-from ..scores import ScoreFunction
-from ..variants.evolving import EvolvingLogits
-from ..variants.plain import PlainLogits
-
-_DECODERS = (EATransformerDecoder, TransformerDecoder, TransformerDecoderBase)
-_LAYERS = (EATransformerDecoderLayer, TransformerDecoderLayer, TransformerDecoderLayerBase)
+from ..kernels.fused_decoder import FusedDecoder, Rules
 
 
 class TorchDecoder:
@@ -77,8 +56,8 @@ class CompiledDecoder:
     """A decoder that chooses tokens itself, over encoded sources.
 
     Args:
-        decoder: of `compiled_decoder`
-        encoded: (longest, sentences, embed_dim), sentences at the right end
+        decoder: of a `CompiledModel`
+        encoded: (positions, embed_dim), one sentence after the other
         lengths: of the sentences
         rules: which tokens may be chosen
     """
@@ -109,95 +88,3 @@ class CompiledDecoder:
     def reorder(self, order: Tensor) -> None:
         """Goes on with other rows."""
         self._parents = order
-
-
-def compiled_decoder(model: FairseqEncoderDecoderModel) -> FusedDecoder | None:
-    """A model's decoder for the compiled library, or None where that does not compute it."""
-    decoder = model.decoder
-    if type(decoder) not in _DECODERS or model.training or not is_available_for(model):
-        return None
-    layers = [_layer_parts(layer) for layer in decoder.layers]
-    heads = {layer.self_attn.num_heads for layer in decoder.layers}
-    heads |= {layer.encoder_attn.num_heads for layer in decoder.layers if layer.encoder_attn}
-    first = {layer.normalize_before for layer in decoder.layers}
-    unusual = (decoder.project_in_dim, decoder.project_out_dim, decoder.adaptive_softmax)
-    if None in layers or len(heads) != 1 or len(first) != 1 or any(unusual):
-        return None
-    if decoder.quant_noise is not None or type(decoder.embed_tokens) is not nn.Embedding:
-        return None
-    norms = decoder.layernorm_embedding, decoder.layer_norm
-    if type(decoder.output_projection) is not nn.Linear or not all(map(_is_norm, norms)):
-        return None
-    if any(_drops(module) for module in decoder.modules()):
-        return None
-    positions = None
-    if decoder.embed_positions is not None:
-        words = torch.full((1, decoder.max_positions()), decoder.dictionary.eos())
-        positions = decoder.embed_positions(words)[0].detach()
-    return FusedDecoder(
-        DecoderParts(
-            layers,
-            *(heads.pop(), first.pop(), decoder.embed_tokens.weight, decoder.embed_scale),
-            *(positions, *norms, decoder.output_projection),
-        )
-    )
-
-
-def is_available_for(model: FairseqEncoderDecoderModel) -> bool:
-    """Whether the compiled library is there, and a model is where it works: in float32 on the
-    CPU."""
-    parameters = list(model.decoder.parameters())
-    return is_available(parameters[0]) and {p.dtype for p in parameters} == {torch.float32}
-
-
-def _layer_parts(layer: nn.Module) -> LayerParts | None:
-    if type(layer) not in _LAYERS or layer.encoder_attn is None:
-        return None
-    extras = (layer.c_attn, layer.attn_ln, layer.ffn_layernorm, layer.w_resid)
-    norms = layer.self_attn_layer_norm, layer.encoder_attn_layer_norm, layer.final_layer_norm
-    networks = layer.fc1, layer.fc2
-    if any(extra is not None for extra in extras) or layer.activation_fn is not F.relu:
-        return None
-    if not all(map(_is_norm, norms)) or any(type(fc) is not nn.Linear for fc in networks):
-        return None
-    attentions = (layer.self_attn, layer.encoder_attn)
-    parts = [_attention_parts(a, n) for a, n in zip(attentions, norms, strict=False)]
-    return None if None in parts else LayerParts(*parts, *networks, norms[2])
-
-
-def _attention_parts(attention: nn.Module, norm: nn.LayerNorm) -> AttentionParts | None:
-    if type(attention) not in (TransformedAttention, MultiheadAttention):
-        return None
-    layers = attention.q_proj, attention.k_proj, attention.v_proj, attention.out_proj
-    if any(type(layer) is not nn.Linear for layer in layers):
-        return None
-    if attention.bias_k is not None or attention.add_zero_attn or attention.use_xformers:
-        return None
-    step = _map_step(attention)
-    return None if step is None else AttentionParts(*layers, norm, step)
-
-
-def _map_step(attention: nn.Module) -> MapStep | None:
-    if type(attention) is MultiheadAttention:
-        return MapStep()
-    transform = attention.transform
-    if type(attention.scores) is not ScoreFunction:
-        return None
-    if type(transform) is PlainLogits:
-        return MapStep()
-    if type(transform) is not EvolvingLogits or transform.learned_mixing:
-        return None
-    mixing = transform.alpha, transform.beta, transform.uses_carry
-    convolution = transform.convolution
-    if convolution is None:
-        return MapStep(*mixing)
-    right = convolution.move[1]
-    return MapStep(*mixing, convolution.kernel(), convolution.bias, right)
-
-
-def _is_norm(norm: nn.Module | None) -> bool:
-    return norm is None or type(norm) is nn.LayerNorm
-
-
-def _drops(module: nn.Module) -> bool:
-    return isinstance(module, FairseqDropout) and module.apply_during_inference

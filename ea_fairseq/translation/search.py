@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from fairseq.data import Dictionary
@@ -12,7 +13,8 @@ from fairseq.models import FairseqEncoderDecoderModel
 from torch import Tensor
 
 from ..kernels.fused_decoder import Rules
-from .decoders import CompiledDecoder, TorchDecoder, compiled_decoder, is_available_for
+from .compiled import compiled_model, is_available_for
+from .decoders import CompiledDecoder, TorchDecoder
 from .model_folder import Search
 
 
@@ -49,7 +51,7 @@ class BeamSearch:
         self.pad, self.eos, self.unk = dictionary.pad(), dictionary.eos(), dictionary.unk()
         self.vocabulary = len(dictionary)
         self.longest = min(model.max_decoder_positions() for model in models) - 1
-        self.compiled = compiled_decoder(self.models[0]) if len(self.models) == 1 else None
+        self.compiled = compiled_model(self.models[0]) if len(self.models) == 1 else None
 
     @torch.inference_mode()
     def __call__(
@@ -84,7 +86,9 @@ class _Batch:
         # Twice as many as go on, as half of them may end.
         self.most = min(2 * self.beam, owner.vocabulary)
         device = next(owner.models[0].parameters()).device
+        self.source_lists = sources
         self.lengths = [len(source) for source in sources]
+        self.has_padding_inside = any(owner.pad in source for source in sources)
         longest = max(self.lengths)
         self.sources = torch.tensor(
             [[owner.pad] * (longest - len(source)) + list(source) for source in sources],
@@ -122,21 +126,29 @@ class _Batch:
 
     def _encode(self) -> None:
         owner = self.owner
-        encoded = []
-        for model in owner.models:
-            padding = model.encoder.padding_idx if hasattr(model.encoder, "padding_idx") else 1
-            lengths = self.sources.ne(padding).sum(dim=1)
-            encoded.append(model.encoder(self.sources, src_lengths=lengths))
         self.compiled = None
-        usable = not self.need_attention and is_available_for(owner.models[0])
-        if owner.compiled is not None and usable and lengths.tolist() == self.lengths:
+        usable = owner.compiled is not None and is_available_for(owner.models[0])
+        if usable and not self.need_attention and not self.has_padding_inside:
             rules = Rules(owner.pad, owner.eos, owner.unk, self.search.unkpen)
-            source = encoded[0]["encoder_out"][0]
-            self.compiled = CompiledDecoder(owner.compiled, source, self.lengths, rules)
+            self.compiled = CompiledDecoder(
+                owner.compiled.decoder, self._encoded_rows(), self.lengths, rules
+            )
             self.decoders = [self.compiled]
         else:
-            pairs = zip(owner.models, encoded, strict=True)
-            self.decoders = [TorchDecoder(model, source) for model, source in pairs]
+            self.decoders = [TorchDecoder(m, self._encoded(m)) for m in owner.models]
+
+    def _encoded(self, model: FairseqEncoderDecoderModel) -> Any:
+        padding = model.encoder.padding_idx if hasattr(model.encoder, "padding_idx") else 1
+        lengths = self.sources.ne(padding).sum(dim=1)
+        return model.encoder(self.sources, src_lengths=lengths)
+
+    def _encoded_rows(self) -> Tensor:
+        """(positions, embed_dim) of the one model, one sentence after the other."""
+        encoder = self.owner.compiled.encoder
+        if encoder is not None and max(self.lengths) <= encoder.longest:
+            return encoder(self.source_lists)
+        encoded = self._encoded(self.owner.models[0])["encoder_out"][0]
+        return encoded.transpose(0, 1)[self.sources.ne(self.owner.pad)]
 
     def _compiled_best(self, last: list[int], step: int) -> tuple[Tensor, Tensor] | None:
         """As `_best`, where the decoder is compiled; else None."""

@@ -1,0 +1,104 @@
+"""A Transformer's encoder with plain or evolving attention, whole."""
+
+import ctypes
+import sys
+import weakref
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from .library import address, fields, load_library
+from .transformer_parts import (
+    Attention,
+    AttentionParts,
+    Kept,
+    Network,
+    NetworkParts,
+    Stack,
+    StackParts,
+    attention,
+    network,
+    stack,
+)
+
+
+@dataclass(frozen=True)
+class EncoderLayerParts:
+    """A layer of an encoder."""
+
+    attention: AttentionParts
+    network: NetworkParts
+
+
+class FusedEncoder:
+    """An encoder's weights, packed for the compiled library, float32 on the CPU.
+
+    Later changes of the weights have no part in it. Threads may share one.
+
+    Args:
+        parts: what is around the layers
+        layers: from the first
+    """
+
+    def __init__(self, parts: StackParts, layers: Sequence[EncoderLayerParts]):
+        library = _library()
+        self._kept: Kept = []
+        packed: Kept = []
+        found = [_Layer(attention(x.attention, packed), network(x.network, packed)) for x in layers]
+        array = (_Layer * len(found))(*found)
+        given = stack(parts, self._kept)
+        weights = _Encoder(given, ctypes.cast(array, ctypes.c_void_p), len(found))
+        self._vocabulary, self._width = parts.words.shape
+        #: The longest sentence that there are positions for.
+        self.longest = sys.maxsize if parts.positions is None else len(parts.positions)
+        self._handle = library.encoder_new(ctypes.byref(weights))
+        weakref.finalize(self, library.encoder_free, self._handle)
+
+    def __call__(self, sentences: Sequence[Sequence[int]]) -> Tensor:
+        """Encodes sentences, of which none is empty or has padding.
+
+        Raises:
+            IndexError: a token is none of the vocabulary
+
+        Returns:
+            (positions, embed_dim) of all sentences, one after the other
+        """
+        lengths = torch.tensor([len(sentence) for sentence in sentences])
+        tokens = torch.tensor([token for sentence in sentences for token in sentence])
+        if not 0 <= int(tokens.min()) <= int(tokens.max()) < self._vocabulary:
+            raise IndexError(f"tokens are numbers from 0 to {self._vocabulary - 1}")
+        encoded = torch.empty(len(tokens), self._width)
+        batch = _Encoding(
+            *(len(sentences), torch.get_num_threads()),
+            *map(address, (lengths, tokens, encoded)),
+        )
+        _library().encoder_run(self._handle, ctypes.byref(batch))
+        return encoded
+
+
+def _library() -> ctypes.CDLL:
+    library = load_library()
+    library.encoder_new.restype = ctypes.c_void_p
+    library.encoder_new.argtypes = library.encoder_free.argtypes = (ctypes.c_void_p,)
+    library.encoder_run.argtypes = (ctypes.c_void_p, ctypes.c_void_p)
+    return library
+
+
+# The structures of encoder.cpp, field by field.
+
+
+class _Layer(ctypes.Structure):
+    _fields_ = [("attention", Attention), ("network", Network)]
+
+
+class _Encoder(ctypes.Structure):
+    _fields_ = [("stack", Stack), ("layers", ctypes.c_void_p), ("layer_count", ctypes.c_int64)]
+
+
+class _Encoding(ctypes.Structure):
+    _fields_ = [
+        *fields(ctypes.c_int64, "sentences threads"),
+        *fields(ctypes.c_void_p, "lengths tokens out"),
+    ]
