@@ -6,6 +6,7 @@
     python scripts/benchmark.py train --profile
     python scripts/benchmark.py --device cuda --dtype bfloat16
     python scripts/benchmark.py --traffic
+    python scripts/benchmark.py --inductor
 
 Both models work alternately in one process (A B B A), after a warm-up; times are medians. Suites:
 
@@ -19,6 +20,9 @@ Both models work alternately in one process (A B B A), after a warm-up; times ar
 
 --traffic measures nothing: it counts what attentions on a GPU launch, move and compute, with torch
 alone, our kernels and the baseline's fused attention, and what time these allow.
+
+--inductor takes the time of one attention forward and backward on 4,096 tokens three ways in turn:
+torch's operators, what torch.compile makes of them, and our kernels.
 
 Tokens are random, sentences of a batch up to an eighth shorter than its longest. Close other
 programs first: on a busy machine the figures say nothing.
@@ -198,6 +202,17 @@ def traffic(arch: str, setting: Any, bandwidth: float | None, launch: float) -> 
     print_tables(arch, setting, chips)
 
 
+def inductor(arch: str, setting: Any, rounds: int) -> list[dict[str, Any]]:
+    """Prints what torch.compile makes of an attention, beside torch alone and our kernels.
+
+    Raises:
+        ValueError: for other architectures than evolving attention's
+    """
+    from benchmarks.compiled import compare, print_table
+
+    return print_table(compare(arch, LENGTHS, 4096, rounds, setting))
+
+
 def _row(what: str, times: Any) -> dict[str, Any]:
     baseline, other = times.medians()
     return {
@@ -231,6 +246,14 @@ def environment(setting: Any) -> dict[str, Any]:
         "compiled_maps": load_library() is not None,
         "vocabulary": setting.vocabulary,
     }
+
+
+def write_report(
+    path: Path | None, archs: tuple[str, str], setting: Any, rows: list[dict[str, Any]]
+) -> None:
+    """Figures and what they depend on, where a file is wanted."""
+    if path is not None:
+        write_json(path, {"archs": archs, "environment": environment(setting), "rows": rows})
 
 
 def print_table(rows: list[dict[str, Any]], archs: tuple[str, str]) -> None:
@@ -267,6 +290,9 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--lines", type=int, default=20, help="of the profile (default: 20)")
     parser.add_argument(
         "--traffic", action="store_true", help="predict what attentions cost a GPU instead"
+    )
+    parser.add_argument(
+        "--inductor", action="store_true", help="compare with torch.compile instead"
     )
     parser.add_argument(
         "--bandwidth", type=float, metavar="TB/S", help="of the GPU (default: three GPUs')"
@@ -306,6 +332,10 @@ def main(argv: list[str] | None = None) -> int:
         if args.traffic:
             traffic(args.arch, setting, args.bandwidth, args.launch)
             return 0
+        if args.inductor:
+            rows = inductor(args.arch, setting, args.rounds)
+            write_report(args.json, archs, setting, rows)
+            return 0
         if args.profile:
             profile(archs, setting, suites, args.lines)
             return 0
@@ -317,9 +347,8 @@ def main(argv: list[str] | None = None) -> int:
             except torch.OutOfMemoryError as error:  # the next suite may need less
                 failed.append(suite)
                 print(f"error: {suite}: {str(error).splitlines()[0]}", file=sys.stderr)
-            if args.json:  # after each suite: a later one may not come to its end
-                report = {"archs": archs, "environment": environment(setting), "rows": rows}
-                write_json(args.json, report)
+            # After each suite: a later one may not come to its end.
+            write_report(args.json, archs, setting, rows)
     except ValueError as error:
         print(f"error: {error}", file=sys.stderr)
         return 1

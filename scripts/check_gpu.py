@@ -249,6 +249,12 @@ def profile(check: Check) -> dict[str, Any]:
     return {"table": printed}
 
 
+def inductor(check: Check) -> dict[str, Any]:
+    """What torch.compile makes of the plain operators, for docs/performance.md."""
+    command = "--inductor --device cuda --dtype bfloat16 --rounds 10".split()
+    return {"table": check.run("inductor", "scripts/benchmark.py", *command)}
+
+
 def several(check: Check) -> dict[str, Any]:
     """Two processes through nccl."""
     import torch
@@ -283,6 +289,7 @@ def parts(on_gpu: bool) -> dict[str, Callable[[Check], dict[str, Any]]]:
         "trainings": trainings,
         "longest kernels": profile,
         **others,
+        "inductor": inductor,
         "two devices": several,
     }
 

@@ -11,7 +11,9 @@ from benchmarks.memory import peak_memory
 from benchmarks.models import PAD, Decoding, Setting, Training, batch
 from benchmarks.timing import Comparison, alternate
 
+from ea_fairseq.kernels.build import compiler
 from ea_fairseq.variants import architectures
+from ea_fairseq.variants.evolving import EvolvingLogits
 
 SMALL = Setting(vocabulary=50, threads=1)
 
@@ -111,6 +113,33 @@ def test_a_suite_without_enough_memory_stops_no_other_and_each_is_kept(
     assert benchmark.main(["--threads", "1", "--json", str(path)]) == 1
     assert [row["what"] for row in json.loads(path.read_text())["rows"]] == ["small"]
     assert "error: large: too large\n" in capsys.readouterr().err
+
+
+def test_torch_compile_is_compared_with_what_it_compiles_and_with_ours(
+    monkeypatch, tmp_path, capsys
+):
+    """Without compiling, which takes a minute: what is compiled is the plain path."""
+    taken, way = [], EvolvingLogits._way
+
+    def noted(*args):
+        taken.append(way(*args))
+        return taken[-1]
+
+    monkeypatch.setattr(EvolvingLogits, "_way", noted)
+    monkeypatch.setattr(torch, "compile", lambda function, **options: function)
+    monkeypatch.setattr(benchmark, "LENGTHS", (2,))
+    path = tmp_path / "figures.json"
+    arguments = ["--inductor", "--threads", "1", "--rounds", "1", "--json", str(path)]
+    assert benchmark.main(arguments) == 0
+    ours = "torch" if compiler() is None else "cpp"
+    assert taken == ["torch", "torch", "torch", "torch", ours, ours, "torch", "torch", ours] * 3
+    printed = capsys.readouterr().out
+    assert "| encoder-decoder, 2 |" in printed and "| torch alone, ms | inductor, ms |" in printed
+    assert [row["attention"] for row in json.loads(path.read_text())["rows"]] == [
+        *("encoder", "decoder", "encoder-decoder")
+    ]
+    assert benchmark.main(["--inductor", "--arch", "realformer_lite", "--threads", "1"]) == 1
+    assert "inductor: knows ea_transformer_lite" in capsys.readouterr().err
 
 
 def test_every_variant_has_its_row(monkeypatch, tmp_path):

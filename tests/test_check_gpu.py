@@ -192,7 +192,7 @@ def test_commands_are_those_of_the_scripts(monkeypatch, tmp_path, capsys):
                 part(commands)
             except Failed:
                 pass
-    assert len(met) == 8  # losses, a profile, and two sizes in three types
+    assert len(met) == 9  # losses, a profile, inductor, and two sizes in three types
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")

@@ -43,10 +43,10 @@ def alternate(
     are compiled and clocks rise."""
     work, times = (baseline, other), ([], [])
     for which in (0, 1) * (warm_up if device == "cpu" else 3 * warm_up):
-        _timed(work[which], device)
+        timed(work[which], device)
     for _ in range(rounds):
         for which in (0, 1, 1, 0):
-            times[which].append(_timed(work[which], device))
+            times[which].append(timed(work[which], device))
     return Comparison(*times)
 
 
@@ -61,7 +61,8 @@ def alternate_seconds(
     return Comparison(*times)
 
 
-def _timed(work: Callable[[], object], device: str) -> float:
+def timed(work: Callable[[], object], device: str) -> float:
+    """Seconds that the work takes, on a GPU until its last kernel is done."""
     started = time.perf_counter()
     work()
     if device == "cuda":

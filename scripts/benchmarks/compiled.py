@@ -1,0 +1,102 @@
+"""One attention three ways: torch's operators, the same compiled by inductor, and our kernels."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from .models import Setting
+from .timing import timed
+
+SIZES = {"ea_transformer_lite": (4, 40), "ea_transformer_base": (8, 64)}  # heads, head_dim
+WAYS = ("torch alone", "inductor", "our kernels")
+ATTENTIONS = ("encoder", "decoder", "encoder-decoder")
+
+
+def compare(
+    arch: str, lengths: tuple[int, ...], tokens: int, rounds: int, setting: Setting
+) -> Iterator[dict[str, Any]]:
+    """Medians of forward and backward, taken in turn, with the carry of the layer below.
+
+    Args:
+        arch: one of SIZES
+        lengths: of source and target
+        tokens: of a batch
+        rounds: turns of each way
+        setting: device, threads and type
+
+    Raises:
+        ValueError: where the architecture is not one of SIZES
+    """
+    if arch not in SIZES:
+        raise ValueError(f"inductor: knows {', '.join(SIZES)}, not {arch}")
+    for attention in ATTENTIONS:
+        for length in lengths:
+            work = _ways(attention, *SIZES[arch], max(1, tokens // length), length, setting)
+            for run in work.values():  # compiles
+                for _ in range(2):
+                    timed(run, setting.device)
+            times: dict[str, list[float]] = {name: [] for name in work}
+            for _ in range(rounds):
+                for name, run in work.items():
+                    times[name].append(timed(run, setting.device))
+            seconds = {name: statistics.median(each) for name, each in times.items()}
+            yield {"attention": attention, "length": length, "seconds": seconds}
+
+
+def _ways(
+    attention: str, heads: int, head_dim: int, sentences: int, length: int, setting: Setting
+) -> dict[str, Callable[[], object]]:
+    from ea_fairseq.kernels.library import torch_alone
+    from ea_fairseq.variants.evolving import EvolvingLogits
+
+    torch.manual_seed(1)
+    dtype, device = getattr(torch, setting.dtype), setting.device
+    transform = EvolvingLogits(attention, heads, 0.1, 0.1, 3, convolution=True, skip=True)
+    transform = transform.to(device)
+    shape = sentences, heads, length, head_dim
+    tensors = [torch.randn(shape, device=device, dtype=dtype) for _ in range(3)]
+    tensors.append(torch.randn(*shape[:3], length, device=device))
+    inputs = [tensor.requires_grad_() for tensor in tensors]
+    visible = torch.ones(sentences, 1, length, length, dtype=torch.bool, device=device)
+    visible[::2, :, :, -max(1, length // 8) :] = False
+    if attention == "decoder":
+        visible = visible.tril()
+
+    def attend(queries: Tensor, keys: Tensor, values: Tensor, carry: Tensor) -> Tensor:
+        output, evolved, _ = transform.attend(queries, keys, values, 0.1, visible, carry)
+        return output.float().sum() + evolved.sum()
+
+    def step(function: Callable[..., Tensor]) -> None:
+        torch.autograd.grad(function(*inputs), [*inputs, *transform.parameters()])
+
+    torch.compiler.reset()
+    compiled = torch.compile(attend, fullgraph=True, dynamic=False)
+
+    def alone(function: Callable[..., Tensor]) -> None:
+        with torch_alone():
+            step(function)
+
+    return {
+        "torch alone": lambda: alone(attend),
+        "inductor": lambda: alone(compiled),
+        "our kernels": lambda: step(attend),
+    }
+
+
+def print_table(rows: Iterator[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Markdown, a line as soon as it is measured; returns the rows."""
+    print(f"| attention, length | {' | '.join(f'{way}, ms' for way in WAYS)} | inductor / ours |")
+    print("|---|---|---|---|---|")
+    found = []
+    for row in rows:
+        seconds = [row["seconds"][way] for way in WAYS]
+        times = " | ".join(f"{1e3 * each:,.2f}" for each in seconds)
+        what = f"{row['attention']}, {row['length']}"
+        print(f"| {what} | {times} | {seconds[1] / seconds[2]:.2f} |", flush=True)
+        found.append(row)
+    return found
