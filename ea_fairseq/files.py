@@ -129,28 +129,40 @@ def checksum_failure(path: Path, expected: str | None) -> str | None:
 
 
 @contextlib.contextmanager
-def locked(folder: Path) -> Iterator[int]:
-    """Holds the lock of a folder, so that two runs never write there at once.
+def locked(
+    folder: Path,
+    name: str = ".lock",
+    shared: bool = False,
+    waits_for: str = "another run to finish",
+) -> Iterator[int]:
+    """Holds a lock of a folder, so that two runs never write there at once; waits for it.
+
+    Args:
+        folder: made if it is not there.
+        name: of the lock's file.
+        shared: whether others may hold it too who ask for it so: for those who read.
+        waits_for: what is said where somebody else holds it.
 
     Yields the descriptor. Processes that are given it, or started with close_fds=False, hold the
     lock too: should this one be killed, the next run waits until what it started is gone.
     """
+    kind = fcntl.LOCK_SH if shared else fcntl.LOCK_EX
     folder.mkdir(parents=True, exist_ok=True)
-    with open(folder / ".lock", "w") as file:
+    with open(folder / name, "w") as file:
         os.set_inheritable(file.fileno(), True)
         try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.flock(file, kind | fcntl.LOCK_NB)
         except BlockingIOError:
-            print(f"{folder}: waiting for another run to finish", file=sys.stderr, flush=True)
-            fcntl.flock(file, fcntl.LOCK_EX)
+            print(f"{folder}: waiting for {waits_for}", file=sys.stderr, flush=True)
+            fcntl.flock(file, kind)
         yield file.fileno()
 
 
 def is_locked(folder: Path) -> bool:
-    """Whether a run holds the lock of a folder now."""
+    """Whether a run holds the lock of a folder now, alone or with others."""
     try:
         with open(folder / ".lock") as file:
-            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except FileNotFoundError:
         return False
     except BlockingIOError:

@@ -1,58 +1,24 @@
 """Several seeds' models that translate together: a run like any other, made of runs."""
 
 import json
-import os
 import re
 import shutil
-from functools import partial
-from pathlib import Path
 
-import average_checkpoints
 import compare
-import evaluate
-import prepare
 import pytest
-from fairseq_commands import run as run_fairseq
+from forked_steps import in_forks
 from tiny_translation import SIZES, arguments, make_corpus
 
 from ea_fairseq import Translator
-from ea_fairseq.corpus import binarize
 from ea_fairseq.recipes import command as runner
-from ea_fairseq.recipes import recipe_run
 from ea_fairseq.recipes.listing import list_runs
 
 SHORT = ("--set", "max-epoch=9")
 
 
 @pytest.fixture
-def in_forks(monkeypatch):
-    """Commands run in forks of this process: fairseq is imported already."""
-
-    def execute(command, log, environment, lock=None, display=None):
-        program, *words = command[1:]
-        if program == "-m":
-            name, *words = words
-            # A worker that loads data may outlive the command; it would keep the run's lock.
-            before = partial(os.close, lock)
-            done = run_fairseq(name.removeprefix("fairseq_cli."), *words, before=before)
-            log.parent.mkdir(parents=True, exist_ok=True)
-            log.write_text(done.output() + done.errors())
-            assert done.status == 0, done.errors()
-        else:
-            scripts = {"prepare": prepare, "average_checkpoints": average_checkpoints}
-            assert (scripts | {"evaluate": evaluate})[Path(program).stem].main(words) == 0
-
-    def preprocess(arguments):
-        done = run_fairseq("preprocess", *arguments[3:])
-        return done.status, done.errors()
-
-    monkeypatch.setattr(recipe_run, "execute", execute)
-    monkeypatch.setattr(runner, "execute", execute)
-    monkeypatch.setattr(binarize, "_run", preprocess)
-
-
-@pytest.fixture
-def main(in_forks, tmp_path, capfd):
+def main(tmp_path, capfd, monkeypatch):
+    in_forks(monkeypatch)
     recipe = make_corpus(tmp_path) / "ea_transformer_lite.yml"
 
     def call(*options):

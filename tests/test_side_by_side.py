@@ -152,7 +152,7 @@ def test_scores_are_shown_of_recipes_whose_runs_all_ended_well(tmp_path, monkeyp
     recipes = [Recipe(tmp_path / f"{name}.yml", tmp_path, {}) for name in groups]
     args = run_recipe.make_parser().parse_args(["x", "--jobs", "2", "--seeds", "1", "2"])
     shown = []
-    monkeypatch.setattr(run_recipe, "find_runs", lambda recipe, corpus, args: groups[recipe.name])
+    monkeypatch.setattr(run_recipe, "find_runs", lambda recipe, *_, look: groups[recipe.name])
     monkeypatch.setattr(run_recipe, "print_results", lambda runs: shown.append(runs))
     refused = f"{tmp_path.name}/refused/seed2"
     monkeypatch.setattr(

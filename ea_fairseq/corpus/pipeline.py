@@ -13,6 +13,7 @@ import sys
 from collections import Counter
 from collections.abc import Callable
 from contextlib import ExitStack
+from dataclasses import dataclass
 from functools import lru_cache, partial
 from importlib.metadata import version
 from itertools import chain
@@ -70,27 +71,15 @@ def prepare(
     """
     if "," in str(output):  # fairseq-preprocess takes it as a separator
         raise ValueError(f"{output}: fairseq-preprocess cannot take a path with a comma")
+    wanted = _Wanted(corpus, folder, output, raw, downloads)
+    with locked(output, shared=True):  # runs that use it need not end first
+        if done := wanted.found():
+            return _report("already prepared", output, done)
     with locked(output):
-        settings = data_settings(corpus)
-        done = read_json_or_none(output / FINAL)
-        complete = all((output / name).exists() for name in MADE)
-        # The settings' JSON objects have no order, but the test sets do.
-        test_sets = subsets(corpus)
-        same = complete and done is not None
-        same = same and (done["settings"], done["test_sets"]) == (settings, test_sets)
-        if same and raw is None and corpus.downloads:
+        if done := wanted.found():
             return _report("already prepared", output, done)
-        sources = inputs.locate(corpus, folder, raw, downloads)
-        files = inputs.files_of(sources)
-        state = {
-            "settings": settings,
-            "test_sets": test_sets,
-            "inputs": inputs.checksums(files),
-            "input_bytes": inputs.sizes(files),
-            "steps": {},
-        }
-        if same and done["inputs"] == state["inputs"]:
-            return _report("already prepared", output, done)
+        sources = wanted.sources()
+        state = wanted.state(sources)
         begun = read_json_or_none(output / STATE)
         if begun is not None and begun == {**state, "steps": begun["steps"]}:
             state = begun
@@ -101,6 +90,46 @@ def prepare(
         done = _summary(corpus, state)
         write_json(output / FINAL, done)
         return _report("prepared", output, done)
+
+
+@dataclass(frozen=True)
+class _Wanted:
+    """What is to be prepared; arguments as of `prepare`."""
+
+    corpus: Corpus
+    folder: Path
+    output: Path
+    raw: Path | None
+    downloads: Path
+
+    def sources(self) -> inputs.Sources:
+        """The original files, downloaded where that is asked for."""
+        return inputs.locate(self.corpus, self.folder, self.raw, self.downloads)
+
+    def state(self, sources: inputs.Sources) -> dict:
+        """What state.json says before the first step."""
+        files = inputs.files_of(sources)
+        return {
+            "settings": data_settings(self.corpus),
+            "test_sets": subsets(self.corpus),
+            "inputs": inputs.checksums(files),
+            "input_bytes": inputs.sizes(files),
+            "steps": {},
+        }
+
+    def found(self) -> dict | None:
+        """The content of prepared.json where all of it is there already; else None."""
+        done = read_json_or_none(self.output / FINAL)
+        complete = all((self.output / name).exists() for name in MADE)
+        if not complete or done is None:
+            return None
+        # The settings' JSON objects have no order, but the test sets do.
+        settings = data_settings(self.corpus)
+        if (done["settings"], done["test_sets"]) != (settings, subsets(self.corpus)):
+            return None
+        if self.raw is None and self.corpus.downloads:
+            return done
+        return done if done["inputs"] == self.state(self.sources())["inputs"] else None
 
 
 def local_inputs(corpus: Corpus, folder: Path, raw: Path | None) -> dict[str, Path] | None:

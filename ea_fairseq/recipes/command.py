@@ -8,6 +8,7 @@ import os
 import shlex
 import signal
 import sys
+from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 
@@ -18,7 +19,7 @@ from . import commands, places
 from .arguments import add_arguments
 from .averaging import fewer_than_asked_for
 from .curves import read_curves
-from .data_folders import check_data, folder_for
+from .data_folders import check_data, choosing_data, folder_for
 from .ensembles import EnsembleRun, ensemble_of
 from .execution import execute
 from .kept_text import trained_on
@@ -204,27 +205,28 @@ def new_recipe(args: argparse.Namespace) -> int:
 def run_recipe(recipe: Recipe, corpus: corpus_config.Corpus, args: argparse.Namespace) -> None:
     """All steps of a recipe for all seeds, then a table of the scores."""
     threads = {"OMP_NUM_THREADS": str(args.threads)} if args.threads else {}
-    all_runs = find_runs(recipe, corpus, args)
-    data = all_runs[0].data
-    prepare = commands.prepare_command(recipe, data, args.raw, args.workers)
+    all_runs = find_runs(recipe, corpus, args, look=False)
     if args.dry_run:
+        prepare = commands.prepare_command(recipe, all_runs[0].data, args.raw, args.workers)
         print_commands(recipe, prepare, all_runs, args, threads)
         return
-    if "prepare" in args.steps:
-        log = data.with_name(f"{data.name}.log")
-        if not args.verbose:
-            print(f"\n== {shown(data)} (log: {shown(log)})", flush=True)
-        display = None if args.verbose else Display("prepare", PreparationStatus())
-        # prepare.py locks the folder itself, and knows what of it is done.
-        execute(prepare, log, threads, display=display)
     finished = True
-    for run in all_runs:
-        with locked(run.folder) as lock:
-            from ..models.cost import cost  # takes torch and fairseq
+    with ExitStack() as data_in_use:
+        # Runs started at once choose one after the other, so that each sees what the others did.
+        with choosing_data(args.work_dir.absolute(), recipe.corpus_name):
+            all_runs = find_runs(recipe, corpus, args)
+            if "prepare" in args.steps:
+                prepare_data(recipe, all_runs[0].data, args, threads)
+            for data in {run.data for run in all_runs}:
+                if (data / "prepared.json").exists():
+                    data_in_use.enter_context(locked(data, shared=True))
+        for run in all_runs:
+            with locked(run.folder) as lock:
+                from ..models.cost import cost  # takes torch and fairseq
 
-            options = (args.threads, args.verbose, cost, args.ensemble)
-            work = RecipeRun(recipe, corpus, run, lock, *options)
-            finished &= work.do(args.steps, args.fresh)
+                options = (args.threads, args.verbose, cost, args.ensemble)
+                work = RecipeRun(recipe, corpus, run, lock, *options)
+                finished &= work.do(args.steps, args.fresh)
     if not finished:
         return
     for run in all_runs:
@@ -235,6 +237,16 @@ def run_recipe(recipe: Recipe, corpus: corpus_config.Corpus, args: argparse.Name
     print_next(all_runs[0])
     if ensemble is not None:
         print_next_of_ensemble(ensemble)
+
+
+def prepare_data(recipe: Recipe, data: Path, args: argparse.Namespace, env: dict[str, str]) -> None:
+    """Prepare the corpus, unless that is done."""
+    log = data.with_name(f"{data.name}.log")
+    if not args.verbose:
+        print(f"\n== {shown(data)} (log: {shown(log)})", flush=True)
+    display = None if args.verbose else Display("prepare", PreparationStatus())
+    command = commands.prepare_command(recipe, data, args.raw, args.workers)
+    execute(command, log, env, display=display)
 
 
 def finish(
@@ -295,7 +307,7 @@ def run_all(
     Returns:
         1 where a run failed, which stops no other, else 0
     """
-    groups = [find_runs(*pair, args) for pair in zip(recipes, corpora, strict=True)]
+    groups = [find_runs(*pair, args, look=False) for pair in zip(recipes, corpora, strict=True)]
     jobs = [
         job_of(recipe, run, args)
         for recipe, runs in zip(recipes, groups, strict=True)
@@ -314,7 +326,8 @@ def run_all(
     for recipe, corpus, runs in zip(recipes, corpora, groups, strict=True):
         # A run that was refused, because its settings are others now, still has its old results.
         if all(log_beside(run) in ended and run.results.exists() for run in runs):
-            finish(recipe, corpus, runs, args)
+            # Which data each was trained on is known by now.
+            finish(recipe, corpus, find_runs(recipe, corpus, args, look=False), args)
     for job in failed:
         print(f"ea-recipe: error: {job.name} failed: see {shown(job.log)}", file=sys.stderr)
     return 1 if failed else 0
@@ -341,15 +354,23 @@ def log_beside(run: Run) -> Path:
     return run.folder.with_name(f"run.{run.folder.name}.log")
 
 
-def find_runs(recipe: Recipe, corpus: corpus_config.Corpus, args: argparse.Namespace) -> list[Run]:
+def find_runs(
+    recipe: Recipe, corpus: corpus_config.Corpus, args: argparse.Namespace, look: bool = True
+) -> list[Run]:
     """The runs of all seeds, with the folder of the data that they are trained on, or will be.
+
+    Args:
+        recipe: the recipe
+        corpus: the corpus that it names
+        args: the command line
+        look: whether to look at the corpus' original files, if it is to be prepared
 
     Raises:
         ValueError: a run was trained on other data than the corpus is now.
     """
     runs = [find_run(recipe, corpus, args.work_dir, args.name, seed) for seed in args.seeds]
     inputs = None
-    if "prepare" in args.steps and not args.dry_run:
+    if "prepare" in args.steps and look:
         inputs = local_inputs(corpus, recipe.corpus.resolve().parent, args.raw)
     work_dir = args.work_dir.absolute()
     anew = [run.folder for run in runs] if args.fresh else []

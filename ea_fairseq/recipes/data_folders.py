@@ -2,6 +2,9 @@
 
 The first data of a corpus lies in ``<work-dir>/data/<corpus>``. Once a run was trained on it, data
 made with other settings, or of other files, lies beside it: ``<corpus>-2``, ``<corpus>-3`` ...
+
+Whoever looks for a folder and prepares it holds the lock of `choosing_data`, and whoever uses one
+its own lock, with others.
 """
 
 from __future__ import annotations
@@ -10,6 +13,7 @@ import hashlib
 import json
 import re
 from collections.abc import Iterator
+from contextlib import AbstractContextManager
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -17,7 +21,7 @@ from typing import Any
 from ..corpus.binarize import subsets
 from ..corpus.config import Corpus
 from ..corpus.pipeline import data_settings
-from ..files import is_locked, read_json_or_none
+from ..files import is_locked, locked, read_json_or_none
 from .differences import listed
 from .kept_text import Inputs, changes, trained_on
 
@@ -68,6 +72,12 @@ def check_data(
             f"{run}: was trained on other data ({listed(changed)}); choose --name OTHER to keep it"
             " and train beside it, or --fresh to throw it away"
         )
+
+
+def choosing_data(work_dir: Path, corpus_name: str) -> AbstractContextManager[int]:
+    """The lock under which a folder is looked for and prepared; another run's is waited for."""
+    first = work_dir / "data" / corpus_name
+    return locked(first, ".choosing", waits_for="another run, which prepares this corpus")
 
 
 def folder_for(

@@ -1,0 +1,41 @@
+"""A recipe's commands in forks of this process, which has imported fairseq already."""
+
+import os
+from functools import partial
+from pathlib import Path
+
+import average_checkpoints
+import evaluate
+import prepare
+from fairseq_commands import run
+
+from ea_fairseq.corpus import binarize
+from ea_fairseq.recipes import command as runner
+from ea_fairseq.recipes import recipe_run
+
+SCRIPTS = {"prepare": prepare, "average_checkpoints": average_checkpoints, "evaluate": evaluate}
+
+
+def in_forks(monkeypatch):
+    """Have the runner run its commands so; scripts run in this process."""
+    for module in (recipe_run, runner):
+        monkeypatch.setattr(module, "execute", _execute)
+    monkeypatch.setattr(binarize, "_run", _preprocess)
+
+
+def _execute(command, log, environment, lock=None, display=None):
+    program, *words = command[1:]
+    log.parent.mkdir(parents=True, exist_ok=True)
+    if program != "-m":
+        assert SCRIPTS[Path(program).stem].main(words) == 0
+        return
+    name, *words = words
+    # A worker that loads data may outlive the command; it would keep the run's lock.
+    done = run(name.removeprefix("fairseq_cli."), *words, before=partial(os.close, lock))
+    log.write_text(done.output() + done.errors())
+    assert done.status == 0, done.errors()
+
+
+def _preprocess(arguments):
+    done = run("preprocess", *arguments[3:])
+    return done.status, done.errors()

@@ -1,0 +1,82 @@
+"""Runs started at once: a corpus is prepared once, and data in use is never written over."""
+
+import os
+import sys
+import time
+
+import prepare
+import pytest
+from forked_steps import in_forks
+from tiny_translation import arguments, make_corpus
+
+from ea_fairseq.corpus.config import load
+from ea_fairseq.files import is_locked, locked
+from ea_fairseq.recipes import command as runner
+from ea_fairseq.recipes.data_folders import folder_for
+
+
+@pytest.fixture
+def recipe(tmp_path, monkeypatch):
+    in_forks(monkeypatch)
+    return make_corpus(tmp_path) / "transformer_lite.yml"
+
+
+def data_of(recipe):
+    return recipe.parents[1] / "work" / "data" / "tiny.de-en"
+
+
+def start(recipe, output, *options):
+    """The runner in a process of its own, which prepares the corpus; what it prints is kept."""
+    pid = os.fork()
+    if pid == 0:
+        code = 1
+        try:
+            sys.stdout = sys.stderr = open(output, "w", buffering=1)
+            code = runner.main(arguments(recipe, "--steps", "prepare", *options))
+        finally:
+            sys.stdout.flush()
+            os._exit(code)
+    return pid
+
+
+def ended(pid):
+    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+
+
+def wait_for(condition):
+    end = time.monotonic() + 60
+    while not condition():
+        assert time.monotonic() < end
+        time.sleep(0.002)
+
+
+def test_of_two_starts_one_prepares_and_the_other_waits_and_finds_it_prepared(recipe, tmp_path):
+    outputs = [tmp_path / "first.txt", tmp_path / "second.txt"]
+    data = data_of(recipe)
+    first = start(recipe, outputs[0])
+    # Nothing tells yet what will be in the folder.
+    wait_for(lambda: (data / ".choosing").exists())
+    second = start(recipe, outputs[1])
+    assert (ended(first), ended(second)) == (0, 0)
+    said = [output.read_text() for output in outputs]
+    assert f"{data}: prepared: " in said[0] and "waiting" not in said[0]
+    assert f"{data}: waiting for another run, which prepares this corpus\n" in said[1]
+    assert f"{data}: already prepared: " in said[1]
+    assert [path for path in data.parent.glob("tiny*") if path.is_dir()] == [data]
+
+
+def test_data_in_use_is_used_beside_and_never_prepared_anew(recipe, tmp_path, capfd):
+    corpus, data = recipe.parent / "corpus.yml", data_of(recipe)
+    words = [str(corpus), "--raw", str(corpus.parent / "raw"), "--output", str(data)]
+    assert prepare.main([*words, "--workers", "1"]) == 0
+    with locked(data, shared=True):  # as a training holds it
+        assert is_locked(data)
+        assert prepare.main(words) == 0
+        assert "already prepared" in capfd.readouterr().err
+        settings = load(corpus)
+        assert folder_for(data.parents[1], "tiny.de-en", settings, None, []) == data
+        corpus.write_text(corpus.read_text().replace("subword_size: 40", "subword_size: 35"))
+        other = folder_for(data.parents[1], "tiny.de-en", load(corpus), None, [])
+        assert other.name == "tiny.de-en-2"
+    assert not is_locked(data)
+    assert folder_for(data.parents[1], "tiny.de-en", load(corpus), None, []) == data
