@@ -3,6 +3,7 @@
 import functools
 import math
 import re
+import shlex
 from pathlib import Path
 
 import average_checkpoints
@@ -242,3 +243,8 @@ def test_the_user_dir_works_from_the_root_and_from_anywhere(user_dir, folder):
     done = console_script("generate", *arguments, cwd=folder)
     assert done.returncode == 0, done.stderr
     assert "BLEU4 = " in done.stdout
+    # Nothing that the plugin could keep quiet: fairseq itself is imported before it.
+    said = [line for line in done.stderr.splitlines() if "tensorboardX" not in line]
+    assert all(re.match("(DEBUG:hydra.*=UNKNOWN_NAME$|INFO:fairseq)", line) for line in said)
+    assert f"options: {shlex.join(map(str, arguments))} (with" in done.stderr
+    assert max(map(len, said)) < 500

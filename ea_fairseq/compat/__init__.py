@@ -29,6 +29,7 @@ _MODULES = (
     "missing_options",
     "generation_options",
     "whole_help",
+    "quiet",
     "torchrun",
     "bfloat16",  # last, so that its answer is asked before torchrun asks about TPUs
 )

@@ -1,0 +1,69 @@
+"""What fairseq's commands say at every start that nobody can do anything about.
+
+Warnings of hydra and torch are about how fairseq uses them; they are left out by their exact
+beginnings, unless Python was told what to do with warnings (``-W``, ``PYTHONWARNINGS``). Log
+records about fairseq's own workings, and the line of 12,000 characters with every option there is,
+are shown with ``LOGLEVEL=DEBUG``; the options that were given stand in the line's place. That
+variable is fairseq's own, but one of its modules sets the root's level to DEBUG at its import.
+
+Replaced in fairseq: nothing. Its loggers get filters.
+"""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import os
+import shlex
+import sys
+import warnings
+
+from omegaconf import DictConfig
+
+from ..errors import running_a_command
+
+#: Beginnings, as patterns, of what is said about fairseq's code.
+_WARNINGS = (
+    r"hydra\.experimental\.\w+\(\) is no longer experimental",
+    r"\s*The version_base parameter is not specified",
+    r"In 'config': Usage of deprecated keyword",
+    r"\s*'config' is validated against ConfigStore schema",
+    r"\s*The strict flag in the compose API is deprecated",
+    r"'pin_memory' argument is set as true but no accelerator is found",
+    r"`torch\.cuda\.amp\.\w+\(args\.\.\.\)` is deprecated",
+    r"`torch\.jit\.script` is deprecated",
+    r"Support for mismatched key_padding_mask and attn_mask is deprecated",
+)
+_COMMANDS = tuple(
+    f"fairseq_cli.{name}" for name in ("train", "generate", "interactive", "validate", "eval_lm")
+)
+_INNER_WORKINGS = ("fairseq.tasks.fairseq_task", "fairseq.data.iterators", "hydra.core.utils")
+
+
+def shorten_settings(record: logging.LogRecord) -> bool:
+    """Puts the options given in the place of all options."""
+    whole = isinstance(record.msg, DictConfig | argparse.Namespace) and not record.args
+    if whole and running_a_command() and not _debugging():
+        record.msg = "options: %s (with fairseq's defaults: LOGLEVEL=DEBUG)"
+        record.args = (shlex.join(sys.argv[1:]),)
+    return True
+
+
+def leave_out(record: logging.LogRecord) -> bool:
+    """Whether a record of fairseq's inner workings is shown."""
+    return record.levelno > logging.INFO or _debugging() or not running_a_command()
+
+
+def _debugging() -> bool:
+    return os.environ.get("LOGLEVEL", "").upper() == "DEBUG"
+
+
+def install() -> None:
+    """Keep quiet about it."""
+    if not sys.warnoptions:
+        for message in _WARNINGS:
+            warnings.filterwarnings("ignore", message)
+    for name in _COMMANDS:
+        logging.getLogger(name).addFilter(shorten_settings)
+    for name in _INNER_WORKINGS:
+        logging.getLogger(name).addFilter(leave_out)

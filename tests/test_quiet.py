@@ -1,0 +1,66 @@
+"""What fairseq's commands leave unsaid, and that it can be had."""
+
+import argparse
+import logging
+import sys
+import warnings
+
+import pytest
+
+from ea_fairseq.compat import quiet
+
+
+@pytest.fixture
+def say(monkeypatch, caplog):
+    """Logs as fairseq does, in a command or in a program of one's own; returns what is shown."""
+
+    def call(name, message, program="/usr/bin/fairseq-train", level=logging.INFO, shown="INFO"):
+        monkeypatch.setattr(sys, "argv", [program, "bin", "--lr", "1e-3"])
+        monkeypatch.setenv("LOGLEVEL", shown)
+        caplog.clear()
+        with caplog.at_level("DEBUG"):  # as one of fairseq's modules has it
+            logging.getLogger(name).log(level, message)
+        return [record.getMessage() for record in caplog.records]
+
+    return call
+
+
+SETTINGS = argparse.Namespace(lr=1e-3, dropout=0.1)
+WORKINGS = "fairseq.tasks.fairseq_task"
+
+
+def test_the_options_given_are_shown_and_all_of_them_on_demand(say):
+    short = ["options: bin --lr 1e-3 (with fairseq's defaults: LOGLEVEL=DEBUG)"]
+    for command in ("train", "generate", "interactive", "validate", "eval_lm"):
+        assert say(f"fairseq_cli.{command}", SETTINGS) == short
+    assert say("fairseq_cli.train", SETTINGS, shown="DEBUG") == [str(SETTINGS)]
+    assert say("fairseq_cli.train", SETTINGS, program="/home/me/mine.py") == [str(SETTINGS)]
+    assert say("fairseq_cli.train", "training on 1 devices") == ["training on 1 devices"]
+
+
+def test_inner_workings_are_left_out_but_no_warning_is(say):
+    assert say(WORKINGS, "reuse_dataloader = True") == []
+    assert say("hydra.core.utils", "Setting JobRuntime", level=logging.DEBUG) == []
+    assert say(WORKINGS, "reuse_dataloader = True", shown="DEBUG") != []
+    assert say(WORKINGS, "reuse_dataloader = True", program="/home/me/mine.py") != []
+    assert say(WORKINGS, "no sentence fits", level=logging.WARNING) == ["no sentence fits"]
+
+
+def test_warnings_are_left_out_unless_python_was_told_about_them(monkeypatch):
+    known = [
+        "hydra.experimental.compose() is no longer experimental. Use hydra.compose()",
+        "\n'config' is validated against ConfigStore schema with the same name.\n",
+        "'pin_memory' argument is set as true but no accelerator is found, then",
+    ]
+
+    def heard(*options):
+        monkeypatch.setattr(sys, "warnoptions", list(options))
+        with warnings.catch_warnings(record=True) as found:
+            warnings.simplefilter("always")
+            quiet.install()
+            for message in [*known, "the learning rate is odd"]:
+                warnings.warn(message, stacklevel=1)
+        return [str(warning.message) for warning in found]
+
+    assert heard() == ["the learning rate is odd"]
+    assert heard("always") == [*known, "the learning rate is odd"]
