@@ -113,11 +113,21 @@ report_table() {
   fi
 }
 
+# --seeds and those whose runs are finished in both folders, or nothing.
+finished_seeds() {
+  local run seeds=()
+  for run in "$1"/seed*; do
+    [[ -e $run/results.json && -e $2/${run##*/}/results.json ]] && seeds+=("${run##*/seed}")
+  done
+  [[ ${#seeds[@]} -eq 0 ]] || echo --seeds "${seeds[@]}"
+}
+
 report_pair() {
-  local name=$1.$2
+  local name=$1.$2 seeds
   local pair=("$work_dir/runs/$1/transformer_lite.$2" "$work_dir/runs/$1/ea_transformer_lite.$2")
-  report_table "$name.scores.md" "$python" scripts/compare.py "${pair[@]}"
-  report_table "$name.time.md" "$python" scripts/time_to_match.py "${pair[@]}"
+  read -ra seeds <<<"$(finished_seeds "${pair[@]}")"
+  report_table "$name.scores.md" "$python" scripts/compare.py "${pair[@]}" "${seeds[@]}"
+  report_table "$name.time.md" "$python" scripts/time_to_match.py "${pair[@]}" "${seeds[@]}"
   run "$python" scripts/plot_training.py "${pair[@]}" --output "$work_dir/report/$name.png" ||
     echo "left out: $name.png"
 }
@@ -130,8 +140,8 @@ report() {
     --seeds 1 --work-dir "$work_dir" "${equal_budget[@]}"
   local model
   for model in $architectures pa_transformer_lite.layers_0 ea_transformer_lite.learned_mixing; do
-    report_table "$model.scores.md" "$python" scripts/compare.py --seeds 1 \
-      "$work_dir"/runs/multi30k.de-en/{transformer_lite,"$model"}.epochs_22
+    report_table "$model.scores.md" "$python" scripts/compare.py \
+      "$work_dir"/runs/multi30k.de-en/{transformer_lite,"$model"}.epochs_22 --seeds 1
   done
   report_pair multi30k.en-fr epochs_22
   report_pair multi30k.en-de published

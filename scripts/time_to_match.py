@@ -30,7 +30,7 @@ def main(argv: list[str] | None = None) -> int:
     """Print the table; the exit code is 0 unless the runs do not compare."""
     args = make_parser().parse_args(argv)
     try:
-        rows = [match(*pair) for pair in pairs(args.baseline, args.model)]
+        rows = [match(*pair) for pair in pairs(args.baseline, args.model, args.seeds)]
         if args.json:
             write_json(args.json, rows)
     except (ValueError, OSError) as error:
@@ -55,13 +55,14 @@ def make_parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("baseline", type=Path, metavar="A", help="run folder of the baseline")
     parser.add_argument("model", type=Path, metavar="B", help="run folder of the model")
+    parser.add_argument("--seeds", type=int, nargs="+", help="these runs of the folders only")
     parser.add_argument("--json", type=Path, help="write the figures here as well")
     return parser
 
 
-def pairs(baseline: Path, model: Path) -> list[tuple[Path, Path]]:
-    """The runs with the same seed, or the two runs that were given."""
-    first, second = seed_folders(baseline), seed_folders(model)
+def pairs(baseline: Path, model: Path, seeds: list[int] | None) -> list[tuple[Path, Path]]:
+    """The runs with the same seed, of those asked for, or the two runs that were given."""
+    first, second = seed_folders(baseline, seeds), seed_folders(model, seeds)
     if [baseline] == first and [model] == second:
         return [(baseline, model)]
     theirs = {folder.name: folder for folder in second}

@@ -7,6 +7,9 @@ import stat
 import subprocess
 
 import ablation
+import compare
+import plot_training
+import time_to_match
 from tiny_translation import REPOSITORY
 
 from ea_fairseq.recipes import command as run_recipe
@@ -81,6 +84,19 @@ def test_the_ablation_runs_under_the_names_and_settings_of_the_seeds(tmp_path, m
     assert (args.seeds, args.threads, args.jobs, args.work_dir) == ([1], 1, 3, tmp_path)
 
 
+def test_every_report_is_a_command_that_its_script_takes(tmp_path):
+    parsers = {
+        "scripts/compare.py": compare.make_parser(),
+        "scripts/time_to_match.py": time_to_match.make_parser(),
+        "scripts/plot_training.py": plot_training.make_parser(),
+        "scripts/ablation.py": ablation.make_parser(),
+    }
+    made = commands("report", "--work-dir", str(tmp_path))
+    assert {script for script, _ in made} == set(parsers)
+    for script, arguments in made:
+        parsers[script].parse_args(arguments)  # ends the test where it does not
+
+
 def test_reports_of_unfinished_runs_are_left_out_and_the_others_kept(tmp_path):
     python = tmp_path / "python"  # compares English-French alone
     python.write_text(
@@ -93,6 +109,25 @@ def test_reports_of_unfinished_runs_are_left_out_and_the_others_kept(tmp_path):
     assert list(kept) == ["multi30k.en-fr.epochs_22.scores.md"]
     assert "| table |" in kept["multi30k.en-fr.epochs_22.scores.md"]
     assert done.stdout.count("left out: ") == 3 * 4 - 1 + 1 + 11
+
+
+def test_reports_are_of_the_seeds_that_both_models_have_finished(tmp_path):
+    runs = tmp_path / "runs" / "multi30k.de-en"
+    for run in ("transformer_lite", "ea_transformer_lite"):
+        for seed in (2, 3, 10):
+            (runs / f"{run}.epochs_22" / f"seed{seed}").mkdir(parents=True)
+    for run in ("transformer_lite.epochs_22/seed2", "ea_transformer_lite.epochs_22/seed2"):
+        (runs / run / "results.json").touch()
+    for run in ("transformer_lite.epochs_22/seed10", "ea_transformer_lite.epochs_22/seed10"):
+        (runs / run / "results.json").touch()
+    (runs / "transformer_lite.epochs_22" / "seed3" / "results.json").touch()
+    made = commands("report", "--work-dir", str(tmp_path))
+    pair = [
+        str(runs / f"{model}.epochs_22") for model in ("transformer_lite", "ea_transformer_lite")
+    ]
+    for script in ("scripts/compare.py", "scripts/time_to_match.py"):
+        (arguments,) = [words for name, words in made if name == script and words[:2] == pair]
+        assert arguments[2:] == ["--seeds", "10", "2"]
 
 
 def test_a_failed_run_ends_it_and_unknown_words_are_named(tmp_path):

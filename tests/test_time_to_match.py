@@ -22,10 +22,10 @@ def write_log(folder, perplexities, minutes=10, updates=200, threads=1):
     return folder
 
 
-def rows_of(tmp_path, *names):
+def rows_of(tmp_path, *names, options=()):
     output = tmp_path / "out.json"
     paths = [str(tmp_path / name) for name in names]
-    assert time_to_match.main([*paths, "--json", str(output)]) == 0
+    assert time_to_match.main([*paths, *options, "--json", str(output)]) == 0
     return json.loads(output.read_text())
 
 
@@ -59,6 +59,8 @@ def test_seeds_are_paired_and_averaged(tmp_path, capsys):
     assert [row["seed"] for row in rows] == ["seed1", "seed2", "seed10"]
     assert [row["B / A"]["epochs"] for row in rows] == [2 / 5, 4 / 5, 3 / 5]
     assert capsys.readouterr().out.splitlines()[-1].count(" 0.60 ± 0.20 ") == 3
+    some = rows_of(tmp_path, "A", "B", options=["--seeds", "10", "1"])
+    assert [row["seed"] for row in some] == ["seed10", "seed1"]
 
 
 def test_what_is_never_reached_says_so_and_has_no_mean(tmp_path, capsys):

@@ -45,12 +45,8 @@ def read_runs(path: Path, seeds: Iterable[int] | None = None) -> Runs:
     Raises:
         ValueError: a run that is not there, not finished or not scored.
     """
-    if seeds is not None:
-        folders = [path / f"seed{seed}" for seed in seeds]
-    else:
-        folders = seed_folders(path)
     runs = {}
-    for folder in folders:
+    for folder in seed_folders(path, seeds):
         scored = sorted((folder / "scores").glob("*.json"))
         if (folder / "steps").exists() and not (folder / "results.json").exists():
             raise ValueError(f"{folder}: this run is not finished: give its command again")

@@ -19,6 +19,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -139,7 +140,10 @@ def run_name(recipe: Recipe, name: str | None) -> str:
     return (name or "{recipe}").replace("{recipe}", recipe.name)
 
 
-def seed_folders(path: Path) -> list[Path]:
-    """The runs in a recipe's folder, by seed; a folder without any is a run itself."""
+def seed_folders(path: Path, seeds: Iterable[int] | None = None) -> list[Path]:
+    """The runs in a recipe's folder, by seed, or those of some seeds, there or not; a folder
+    without any is a run itself."""
+    if seeds is not None:
+        return [path / f"seed{seed}" for seed in seeds]
     found = sorted(path.glob("seed*"), key=lambda seed: (len(seed.name), seed.name))
     return found or [path]
