@@ -27,12 +27,13 @@ except SystemExit as end:
 print("imported:", *sorted(set(large) & set(sys.modules)))
 """
 LARGE = ("torch", "fairseq", "matplotlib", "pandas", "tensorboard", "hydra")
+EXTRAS = ("babel", "num2words", "fastapi", "uvicorn")  # which need not be there
 
 
 def helped(kind, name):
     """What --help prints, and the large packages that it imports."""
     done = subprocess.run(
-        [sys.executable, "-c", LOOK, kind, name, *LARGE], capture_output=True, text=True
+        [sys.executable, "-c", LOOK, kind, name, *LARGE, *EXTRAS], capture_output=True, text=True
     )
     assert done.returncode == 0, done.stderr
     text, _, imported = done.stdout.rpartition("imported:")

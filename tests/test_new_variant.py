@@ -1,21 +1,21 @@
-"""A variant is one file and one registration: the one that the README shows, in its own folder."""
+"""A variant is one file and one registration: that of docs/architectures.md, in its own folder."""
 
 import importlib
 import re
 import subprocess
 import sys
-from pathlib import Path
 
 import contract
 import model_cost
 import pytest
 import references
 from fairseq_commands import corpus, generation, run, training
+from pages import DOCS
 
 from ea_fairseq.compat.safe_loading import read_checkpoint
 from ea_fairseq.variants import VARIANTS
 
-README = (Path(__file__).resolve().parents[1] / "README.md").read_text(encoding="utf-8")
+PAGE = (DOCS / "architectures.md").read_text(encoding="utf-8")
 ORACLE = """
 def before(logits, carry, visible, params, place, options, projected):
     z = logits.copy()
@@ -27,8 +27,8 @@ def before(logits, carry, visible, params, place, options, projected):
 
 @pytest.fixture(scope="module")
 def user_dir(tmp_path_factory):
-    """The README's file in a folder of its own, and its oracle where tests find it by name."""
-    (code,) = re.findall(r"^```python\n(\"\"\"Logits times.*?)^```", README, re.M | re.S)
+    """The page's file in a folder of its own, and its oracle where tests find it by name."""
+    (code,) = re.findall(r"^```python\n(\"\"\"Logits times.*?)^```", PAGE, re.M | re.S)
     folder = tmp_path_factory.mktemp("own") / "scaled"
     folder.mkdir()
     (folder / "__init__.py").write_text(code)

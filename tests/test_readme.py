@@ -1,4 +1,4 @@
-"""Every command that the README shows is run here, as it stands there, on little data."""
+"""Every command of the README and of docs/fairseq.md runs as it stands there, on little data."""
 
 import os
 import re
@@ -10,18 +10,14 @@ from pathlib import Path
 
 import pytest
 from fairseq_commands import WORDS
+from pages import DOCS, README, ROOT, commands
 
-ROOT = Path(__file__).resolve().parents[1]
-README = (ROOT / "README.md").read_text(encoding="utf-8")
-COMMANDS = [
-    line
-    for block in re.findall(r"^```bash\n(.*?)^```", README, re.M | re.S)
-    for line in block.replace("\\\n", " ").splitlines()
-    if line.strip()
-]
+FAIRSEQ, ARCHITECTURES = DOCS / "fairseq.md", DOCS / "architectures.md"
+COMMANDS = [*commands(README), *commands(FAIRSEQ)]
+TRAIN = "fairseq-train bin --user-dir ea_fairseq"
 # What makes them short; added behind what the README says.
 SMALL = {
-    "fairseq-train": "--max-epoch 10 --encoder-layers 1 --decoder-layers 1 --num-workers 0",
+    TRAIN: "--max-epoch 10 --encoder-layers 1 --decoder-layers 1 --num-workers 0",
     "bash examples/translation/demo.sh": "--set max-update=3 --set save-interval-updates=1"
     " --set generate.max-len-a=0 --set generate.max-len-b=5",  # an untrained model never ends
     "bash scripts/test.sh": "tests/test_errors.py",
@@ -55,9 +51,9 @@ def run(command, folder, more=""):
 
 
 def shown(start):
-    """The README's commands that start so."""
+    """The pages' commands that start so."""
     found = [command for command in COMMANDS if command.startswith(start)]
-    assert found, f"the README shows no command that starts with {start}"
+    assert found, f"the pages show no command that starts with {start}"
     return found
 
 
@@ -73,7 +69,7 @@ def test_every_shown_command_is_known_here():
         "python scripts/plot_training.py",
         "python scripts/export_model.py",
         "ea-translate",
-        "--user-dir",
+        "ea-recipe",  # in test_docs.py
         "torchrun",  # in test_same_result.py
         "bash scripts/check_gpu.sh",  # in test_check_gpu.py
     )
@@ -81,12 +77,13 @@ def test_every_shown_command_is_known_here():
 
 
 def test_commands_within_sentences_run_and_print_what_the_page_says():
-    inline = set(re.findall(r"`((?:python|bash) [\w/]+\.(?:py|sh))`", README))
+    text = "".join(page.read_text(encoding="utf-8") for page in (README, ARCHITECTURES))
+    inline = set(re.findall(r"`((?:python|bash) [\w/]+\.(?:py|sh))`", text))
     # Below, and in test_benchmark.py.
     inline -= {"bash scripts/test.sh", "python scripts/benchmark.py"}
     assert inline == {"python scripts/model_cost.py", "python tests/worst_differences.py"}
     costs = run("python scripts/model_cost.py", ROOT)
-    for parameters in re.findall(r"\d+,\d{3},\d{3}", README):
+    for parameters in re.findall(r"\d+,\d{3},\d{3}", ARCHITECTURES.read_text()):
         assert parameters in costs
     worst = re.findall(
         r"^(torch\.float\d+) .* (\S+)$", run("python tests/worst_differences.py", ROOT), re.M
@@ -124,7 +121,7 @@ def test_own_corpus_section_from_binarizing_to_translating(tmp_path):
             (tmp_path / "baseline.en").write_text(text)
     outputs = {}
     for start in (
-        *("fairseq-preprocess", "fairseq-train", "python scripts/average"),
+        *("fairseq-preprocess", TRAIN, "python scripts/average"),
         *("fairseq-generate", "fairseq-interactive"),
         *("python scripts/evaluate", "python scripts/compare", "python scripts/plot"),
         *("python scripts/export", "ea-translate model"),
@@ -137,11 +134,6 @@ def test_own_corpus_section_from_binarizing_to_translating(tmp_path):
     assert "| test.en" in outputs["python scripts/compare"]
     assert (tmp_path / "curves.png").stat().st_size > 10_000
     assert (tmp_path / "hypotheses.bpe.en").read_text().count("\n") == 5
-
-
-def test_user_dir_expression_names_the_package():
-    (command,) = shown("--user-dir")
-    assert Path(run(f"echo {command}", "/").split()[1]) == ROOT / "ea_fairseq"
 
 
 def test_test_command_passes_in_this_environment():

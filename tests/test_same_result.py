@@ -43,7 +43,7 @@ NAMESPACES = Path(__file__).with_name("two_namespaces.sh")
 PLAIN = ["--dropout", "0", "--max-tokens", "60", "--max-epoch", "3", "--no-epoch-checkpoints"]
 PLAIN += [*SIZES, "--num-workers", "0", "--log-format", "json", "--log-interval", "1"]
 ON_CPU = ["--cpu", "--ddp-backend", "legacy_ddp"]
-PORT = "29500"  # in the README
+PORT = "29500"  # in docs/fairseq.md
 
 
 def folder_as_in_the_readme(folder):
@@ -54,7 +54,7 @@ def folder_as_in_the_readme(folder):
 
 @pytest.fixture(scope="module")
 def one_process(tmp_path_factory):
-    """The README's training in one process that puts two batches into an update."""
+    """The training of docs/fairseq.md in one process that puts two batches into an update."""
     folder = folder_as_in_the_readme(tmp_path_factory.mktemp("one"))
     _, arguments = shown("torchrun --standalone")[0].split('"$(command -v fairseq-train)"')
     arguments = [*shlex.split(arguments), *PLAIN, "--update-freq", "2", "--user-dir", USER_DIR]

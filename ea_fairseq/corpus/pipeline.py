@@ -30,7 +30,7 @@ from ..files import (
 )
 from ..text.subwords import apply
 from ..text.tokens import Tokenizer, clean_line
-from . import cldr, inputs, subwords
+from . import inputs, subwords
 from .binarize import binarize, subsets
 from .cleaning import trainable, why_dropped
 from .config import Corpus
@@ -224,6 +224,8 @@ def _tokenize(
     ):
         held: dict[int, str] = {}
         if corpus.reader == "cldr":
+            from . import cldr  # takes packages of the extra "recipes"
+
             generated = cldr.generate(*corpus.languages, corpus.sizes, corpus.seed)
             texts = {split: [PartText(pairs)] for split, pairs in generated.items()}
         else:

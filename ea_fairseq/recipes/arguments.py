@@ -5,8 +5,6 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from .places import WORK
-
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """``--work-dir`` and ``--set``."""
@@ -25,6 +23,6 @@ def work_dir_argument(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--work-dir",
         type=Path,
-        default=WORK,
-        help="folder for data/ and runs/ (default: work/ in the clone, without one here)",
+        default=Path("work"),
+        help="folder for data/ and runs/ (default: work/ in the current folder)",
     )

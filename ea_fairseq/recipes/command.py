@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import importlib.util
 import logging
 import os
 import shlex
@@ -83,6 +84,7 @@ def main(argv: list[str] | None = None) -> int:
             return new_recipe(args)
         if not args.recipe:
             raise ValueError("recipe: give a corpus with --variant (see --list-recipes), or a file")
+        check_installed()
         paths = [
             recipe_path(path, variant) for path in args.recipe for variant in args.variant or [None]
         ]
@@ -112,6 +114,17 @@ def main(argv: list[str] | None = None) -> int:
         print("\nstopped; the same command goes on from here", file=sys.stderr)
         return 130
     return 0
+
+
+def check_installed() -> None:
+    """Refuse to begin what would fail for want of a package that preparing and scoring take.
+
+    Raises:
+        ValueError: naming the package and the extra that has it.
+    """
+    for name in ("babel", "num2words", "sacrebleu"):
+        if importlib.util.find_spec(name) is None:
+            raise ValueError(f"{name} is not installed: pip install 'ea_fairseq[recipes]'")
 
 
 def make_parser() -> argparse.ArgumentParser:

@@ -11,8 +11,6 @@ SCRIPTS = (REPOSITORY or USER_DIR) / "scripts"
 EXAMPLES = (REPOSITORY or USER_DIR) / "examples"
 #: Settings of translation models, for all corpora, by name; only those that need some.
 VARIANTS = EXAMPLES / "translation" / "variants"
-#: Where data and runs go unless told otherwise: of a clone its own folder, else the current one.
-WORK = (REPOSITORY or Path()) / "work"
 
 
 def corpora() -> dict[str, Path]:
