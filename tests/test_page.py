@@ -16,18 +16,17 @@ from pathlib import Path
 
 import pytest
 import torch
-import uvicorn
 from browser import browser, needs_browser
+from page_server import HOSTS, ask, served
 from small_folders import write_folder
 
 import ea_fairseq.page
 from ea_fairseq import Translator
 from ea_fairseq.errors import UserError
-from ea_fairseq.page.api import LONGEST_TEXT, make_app
+from ea_fairseq.page.api import LONGEST_TEXT
 from ea_fairseq.page.server import allowed_hosts, serve
 from ea_fairseq.translation.views import layer_views
 
-HOSTS = allowed_hosts(None)
 PAGE = Path(ea_fairseq.page.__file__).parent
 TEXT = "w1 w5 w3 w7\n\nw8 w4 w4\n"
 
@@ -40,38 +39,10 @@ def translators(tmp_path_factory):
     return {"ea": Translator(ea), "plain": Translator(plain)}
 
 
-@contextlib.contextmanager
-def served(translators, **limits):
-    """The port of a server of these models."""
-    listening = socket.create_server(("127.0.0.1", 0))
-    app = make_app(translators, HOSTS, **limits)
-    config = uvicorn.Config(app, log_level="critical", timeout_graceful_shutdown=1)
-    server = uvicorn.Server(config)
-    thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]})
-    thread.start()
-    try:
-        yield listening.getsockname()[1]
-    finally:
-        server.should_exit = True
-        thread.join()
-        listening.close()
-
-
 @pytest.fixture(scope="module")
 def port(translators):
     with served(translators) as port:
         yield port
-
-
-def ask(port, path, body=None, headers=None, method=None):
-    """Status, headers and body of an answer; a body that is no bytes is sent as JSON."""
-    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
-    if body is not None and not isinstance(body, bytes):
-        body = json.dumps(body).encode()
-    headers = {"content-type": "application/json", **(headers or {})}
-    connection.request(method or ("GET" if body is None else "POST"), path, body, headers)
-    with contextlib.closing(connection), connection.getresponse() as answer:
-        return answer.status, answer.headers, answer.read().decode()
 
 
 def translate(port, text, **more):
