@@ -3,6 +3,7 @@
 import pytest
 import torch
 
+from ea_fairseq.variants import cached_heads
 from ea_fairseq.variants.cached_heads import CachedHeads, append, share
 
 HEADS, DIM = 2, 6
@@ -83,3 +84,23 @@ def test_share_finds_what_hypotheses_have_in_common(order, sentences, hypotheses
     repeated = torch.arange(sentences).repeat_interleave(hypotheses)[torch.tensor(order)]
     chosen = torch.arange(sentences) if source is None else torch.tensor(source)
     assert torch.equal(chosen.repeat_interleave(together), repeated)
+
+
+def test_a_reorder_is_worked_out_once_and_anew_where_anything_changed(monkeypatch):
+    asked, work = [], cached_heads._share
+    monkeypatch.setattr(cached_heads, "_share", lambda *asks: asked.append(asks) or work(*asks))
+    order = torch.tensor([0, 1, 3, 2])
+    for _ in range(2):
+        assert share(order, 4, 1)[0].tolist() == [0, 1, 3, 2]
+    for _ in range(2):
+        assert share(order, 2, 2) == (None, 2)
+    assert len(asked) == 2
+    order[0] = 1  # the same tensor with other numbers
+    assert share(order, 4, 1)[0].tolist() == [1, 1, 3, 2]
+    assert share(order.clone(), 4, 1)[0].tolist() == [1, 1, 3, 2]
+    assert len(asked) == 4
+    with torch.inference_mode():  # where torch counts no changes
+        other = torch.tensor([0, 1, 3, 2])
+        share(other, 4, 1)
+        other[0] = 1
+        assert share(other, 4, 1)[0].tolist() == [1, 1, 3, 2]

@@ -1,9 +1,12 @@
 """What attentions cost a GPU, by count: every launch and every tensor, once."""
 
+import contextlib
+
 import benchmark
 import pytest
 import torch
-from benchmarks import traffic
+from benchmarks import traffic, traffic_decoding
+from benchmarks.kept import _kept, kept_bytes
 from benchmarks.models import Setting
 
 pytest.importorskip("triton", reason="comes with torch's builds for GPUs")
@@ -13,10 +16,10 @@ MAP = 8 * 8 * 512 * 512 * 4
 
 def test_operators_count_their_tensors_once_and_views_nothing():
     x, y = torch.zeros(3, 5), torch.zeros(5)
-    with traffic._Operators() as operators:
+    with traffic.Operators() as operators:
         (x + y).t().view(5, 3)[1:]
     assert operators.cost == traffic.Cost(launches=1, bytes=(15 + 5 + 15) * 4)
-    with traffic._Operators() as operators:
+    with traffic.Operators() as operators:
         x + y.expand(3, 5)
     assert operators.cost.bytes == (15 + 5 + 15) * 4
 
@@ -64,13 +67,66 @@ def test_the_rest_of_a_step_grows_with_its_tokens():
     assert large.products == pytest.approx(64 * small.products)
 
 
+SMALL = Setting(vocabulary=20, threads=1)
+
+
+def test_ours_keep_no_maps_which_torch_alone_does():
+    kept = {
+        length: [
+            kept_bytes("ea_transformer_lite", length, 4096, SMALL, way) for way in traffic.WAYS
+        ]
+        for length in (32, 64)
+    }
+    (short_plain, short_ours, short_fused), (plain, ours, fused) = kept.values()
+    maps = 3 * 6 * 4 * 4096 * 32 * 4  # of 18 attentions with 4 heads, what the double length adds
+    assert plain - short_plain > 3 * maps  # logits, mixed logits, probabilities
+    # The carry of the encoder's layers is kept, and what its first layer gives the second.
+    assert ours - short_ours < maps / 2 and ours < 1.2 * fused
+
+
+def test_kept_tensors_count_once_and_weights_not():
+    class Training:
+        model, setting = torch.nn.Linear(3, 3), SMALL
+
+        def criterion(self, model, sample):
+            x = sample * 1
+            return model(x) * x + x.sin()  # keeps x and the product; the weight is the model's
+
+    sample = torch.zeros(5, 3, requires_grad=True)
+    assert _kept(Training(), sample, traffic.WAYS[0]) == 2 * 5 * 3 * 4
+
+
+def test_a_step_of_decoding_takes_three_launches_for_an_attention(monkeypatch):
+    monkeypatch.setattr(traffic_decoding, "FEW", (2, 3))
+    monkeypatch.setattr(traffic_decoding, "STEPS", 3)
+    found, searches = [], traffic_decoding.counted_launches
+
+    @contextlib.contextmanager
+    def noted():
+        with searches() as launches:
+            found.append(launches)
+            yield launches
+
+    monkeypatch.setattr(traffic_decoding, "counted_launches", noted)
+    plain, ours, fused = (
+        traffic_decoding.decoding_step("ea_transformer_lite", SMALL, way) for way in traffic.WAYS
+    )
+    # The encoder's 6 once, the decoder's 12 in each of the steps and that which ends the sentence.
+    assert [len(launches) for launches in found] == [3 * (6 + 12 * 4)] * 2
+    assert plain.launches > 1.5 * ours.launches and ours.launches < 1.3 * fused.launches
+    assert plain.bytes > ours.bytes > 0
+
+
 def test_prints_what_it_predicts(capsys, monkeypatch):
     monkeypatch.setattr(traffic, "LENGTHS", (8,))
+    monkeypatch.setattr(traffic_decoding, "FEW", (2, 3))
+    monkeypatch.setattr(traffic_decoding, "STEPS", 1)
     arguments = ["--traffic", "--vocabulary", "20", "--bandwidth", "2", "--launch", "3"]
     assert benchmark.main([*arguments, "--threads", "1"]) == 0
     printed = capsys.readouterr().out
     assert "nothing here was measured" in printed and "2 TB/s, us" in printed
     assert "| 8 | bfloat16 | our kernels | 8 |" in printed
+    assert "Kept for the gradients" in printed and "mean of 1 steps" in printed
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,6 @@
 """Keys and values that decoding keeps from step to step."""
 
+import weakref
 from dataclasses import dataclass
 
 import torch
@@ -87,6 +88,9 @@ def append(cache: Cache, keys: Tensor | None, values: Tensor) -> Cache:
 def share(new_order: Tensor, sentences: int, hypotheses: int) -> tuple[Tensor | None, int]:
     """Which sentences remain, and how many neighbouring hypotheses share each, after a reorder.
 
+    All attentions of a model ask the same of one reorder: the first has the answer worked out, on
+    the CPU, so that a GPU is waited for once.
+
     Args:
         new_order: long, old hypothesis of each new one
         sentences: so far
@@ -96,7 +100,24 @@ def share(new_order: Tensor, sentences: int, hypotheses: int) -> tuple[Tensor | 
         the old sentences (long) in their new order, or None where nothing changes, and the number
         of hypotheses that share each
     """
-    source = new_order if hypotheses == 1 else new_order.div(hypotheses, rounding_mode="floor")
+    global _latest
+    if new_order.is_inference():  # its changes are not counted
+        return _share(new_order, sentences, hypotheses)
+    asked = new_order._version, sentences, hypotheses
+    latest = _latest
+    if latest is None or latest[0]() is not new_order or latest[1] != asked:
+        answer = _share(new_order, sentences, hypotheses)
+        _latest = latest = weakref.ref(new_order), asked, answer
+    return latest[2]
+
+
+#: The reorder that was last asked about, what was asked, and the answer.
+_latest: tuple[weakref.ref[Tensor], tuple[int, int, int], tuple[Tensor | None, int]] | None = None
+
+
+def _share(new_order: Tensor, sentences: int, hypotheses: int) -> tuple[Tensor | None, int]:
+    order = new_order.cpu()
+    source = order if hypotheses == 1 else order.div(hypotheses, rounding_mode="floor")
     together = hypotheses
     if hypotheses == 1 and len(source):
         changes = (source != source[0]).nonzero()
@@ -104,9 +125,9 @@ def share(new_order: Tensor, sentences: int, hypotheses: int) -> tuple[Tensor | 
     if together > 1:
         groups = None if len(source) % together else source.view(-1, together)
         if groups is None or not bool((groups == groups[:, :1]).all()):
-            return source, 1
+            return source.to(new_order.device), 1
         source = groups[:, 0]
     same = len(source) == sentences
-    if same and torch.equal(source, torch.arange(sentences, device=source.device)):
+    if same and torch.equal(source, torch.arange(sentences)):
         return None, together
-    return source, together
+    return source.to(new_order.device), together

@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 from unittest import mock
 
@@ -138,7 +138,7 @@ def _by_torch(shape: Shape) -> Cost:
     ).to("meta")
     # The meta device knows no automatic mixed precision to switch off.
     no_autocast = mock.patch("torch.autocast", lambda *_, **__: contextlib.nullcontext())
-    with torch_alone(), no_autocast, _Operators() as operators:
+    with torch_alone(), no_autocast, Operators() as operators:
         output, evolved, _ = transform.attend(queries, keys, values, 0.1, visible, carry)
         outputs = [output] if evolved is None else [output, evolved]
         torch.autograd.backward(outputs, [torch.empty_like(tensor) for tensor in outputs])
@@ -155,7 +155,7 @@ def _by_us(shape: Shape) -> Cost:
     kernel, bias = (torch.empty(size, device="meta") for size in (sizes, sizes[:1]))
     inputs = queries, keys, values, visible, carry, kernel, bias, None
     constants = 0.1, 0.1, 0.1, 0, 0, shape.attention == "decoder", 0.0
-    with _launches(triton_attention.kernels) as launches:
+    with counted_launches() as launches:
         output, evolved, _, rows = triton_attention.forward(*inputs, *constants, True, False)
         triton_attention.backward(
             *(output, evolved if shape.carry else None, None),
@@ -181,27 +181,45 @@ def _bytes(tensor: Tensor) -> int:
     return torch.Size(sizes).numel() * tensor.element_size()
 
 
-class _Operators(TorchDispatchMode):
-    """Counts torch's operators, views excepted."""
+class Operators(TorchDispatchMode):
+    """Counts torch's operators, views and our own excepted."""
 
     def __init__(self):
         super().__init__()
         self.cost = Cost()
+        self.counting = True
+
+    @contextlib.contextmanager
+    def paused(self) -> Iterator[None]:
+        """Inside the context nothing is counted."""
+        self.counting = False
+        try:
+            yield
+        finally:
+            self.counting = True
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         result = func(*args, **(kwargs or {}))
         returned = func._schema.returns
         is_view = returned and all(r.alias_info and not r.alias_info.is_write for r in returned)
-        if not is_view and "empty" not in func.name() and "detach" not in func.name():
-            tensors = [leaf for leaf in tree_leaves((args, kwargs, result))]
-            moved = sum(_bytes(leaf) for leaf in tensors if isinstance(leaf, Tensor))
-            self.cost += Cost(launches=1, bytes=moved)
+        moves = not any(part in func.name() for part in ("empty", "detach", "ea_fairseq"))
+        if self.counting and moves and not is_view:
+            leaves = tree_leaves((args, kwargs, result))
+            tensors = [leaf for leaf in leaves if isinstance(leaf, Tensor)]
+            if self.on_gpu(tensors):
+                self.cost += Cost(launches=1, bytes=sum(map(_bytes, tensors)))
         return result
+
+    def on_gpu(self, tensors: list[Tensor]) -> bool:
+        """Whether an operator on these runs on the GPU where there is one."""
+        return True
 
 
 @contextlib.contextmanager
-def _launches(kernels: Any) -> Iterator[list[Cost]]:
-    """Inside the context launches are counted in the place of being done."""
+def counted_launches() -> Iterator[list[Cost]]:
+    """Inside the context our launches are counted in the place of being done."""
+    from ea_fairseq.kernels import triton_kernels
+
     found: list[Cost] = []
 
     class Counted:
@@ -217,9 +235,10 @@ def _launches(kernels: Any) -> Iterator[list[Cost]]:
             return launch
 
     names = "mix evolve attend attend_gradient evolve_gradient products_gradient".split()
+    names += "mix_step evolve_step attend_step".split()
     # Gradients of maps: written over what was read, or read for two gradients.
     counted = {name: Counted((0,) if "gradient" in name else ()) for name in names}
-    with mock.patch.multiple(kernels, **counted):
+    with mock.patch.multiple(triton_kernels, **counted):
         yield found
 
 
@@ -265,7 +284,7 @@ def rest_of_step(model: Model, setting: Setting, tokens: int) -> Cost:
     for count in (few, 2 * few):
         training = Training(model.arch, setting)
         sample = batch(length, count, setting)
-        with torch_alone(), _Operators() as operators:
+        with torch_alone(), Operators() as operators:
             training.step(sample)
         between = step_attentions(model, length, count, torch.float32, "torch alone")
         weights = sum(p.numel() for p in training.model.parameters())
@@ -289,7 +308,8 @@ TYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 
 
 def print_tables(arch: str, setting: Setting, chips: dict[str, Chip], tokens: int = 4096) -> None:
-    """Markdown: an attention of the encoder above the first layer, and an update.
+    """Markdown: an attention of the encoder above the first layer, an update, what it keeps, and a
+    step of decoding.
 
     Raises:
         ValueError: where the architecture is not one of MODELS
@@ -323,6 +343,41 @@ def print_tables(arch: str, setting: Setting, chips: dict[str, Chip], tokens: in
         cost = others + attentions
         figures = f"{cost.launches:,.0f} | {cost.bytes / 2**30:.1f}"
         print(f"| {length} | {name} | {way} | {figures} | {' | '.join(times)} | |")
+
+    _print_memory(arch, setting, tokens)
+    _print_decoding(arch, setting, chips)
+
+
+def _print_memory(arch: str, setting: Setting, tokens: int) -> None:
+    from .kept import kept_bytes, weight_bytes
+
+    weights = weight_bytes(arch, setting) / 2**20
+    print(
+        f"\nKept for the gradients by an update of {arch} on {tokens:,} tokens, beside "
+        f"{weights:,.0f} MiB of weights, gradients and Adam's moments; ratio to the baseline of "
+        "both together:\n"
+    )
+    print("| length | type | way | MiB | ratio | measured |\n|---|---|---|---|---|---|")
+    for length, name in itertools.product(LENGTHS, TYPES):
+        typed = replace(setting, dtype=name)
+        kept = {way: kept_bytes(arch, length, tokens, typed, way) / 2**20 for way in WAYS}
+        for way, amount in kept.items():
+            ratio = (amount + weights) / (kept[WAYS[2]] + weights)
+            print(f"| {length} | {name} | {way} | {amount:,.0f} | {ratio:.2f} | |")
+
+
+def _print_decoding(arch: str, setting: Setting, chips: dict[str, Chip]) -> None:
+    from .traffic_decoding import BEAM, SENTENCES, STEPS, decoding_step
+
+    what = f"{SENTENCES} sentences, mean of {STEPS} steps, float32"
+    print(f"\nA step of {arch} in beam search, beam {BEAM}, {what}:\n")
+    print(f"| way | launches | MiB | {_heads(chips, 'us')} | measured |")
+    print("|" + "---|" * (4 + len(chips)))
+    for way in WAYS:
+        cost = decoding_step(arch, setting, way)
+        times = (f"{1e6 * cost.seconds(chip, torch.float32):,.0f}" for chip in chips.values())
+        moved = f"{cost.launches:,.0f} | {cost.bytes / 2**20:,.0f}"
+        print(f"| {way} | {moved} | {' | '.join(times)} | |")
 
 
 def _every() -> Iterator[tuple[int, tuple[str, torch.dtype], str]]:
