@@ -41,15 +41,18 @@ def main(argv: list[str] | None = None) -> int:
         description=_DESCRIPTION,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("model", type=Path, nargs="?", help="model folder, see export_model.py")
+    # Several of them only behind --serve, whose other options may stand in between.
+    parser.add_argument("model", type=Path, nargs="*", help="model folder, see export_model.py")
     add_options(parser)
     seeing.add_options(parser)
     args = parser.parse_args(argv)
     if seeing.is_wanted(args):
         return seeing.run(args, parser)
-    if args.model is None:
+    if not args.model:
         parser.error("the following arguments are required: model")
-    return run([args.model, *args.ensemble], args, parser.prog)
+    if len(args.model) > 1:
+        parser.error(f"{args.model[1]}: a second model goes behind --ensemble, or with --serve")
+    return run([*args.model, *args.ensemble], args, parser.prog)
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:

@@ -43,7 +43,7 @@ def run(args: argparse.Namespace, parser: argparse.ArgumentParser) -> int:
         parser.error("--port and --host go with --serve")
     if args.serve is not None and args.plot is not None:
         parser.error("--plot and --serve: give one of them")
-    models = [path for path in (args.model, *args.ensemble, *(args.serve or [])) if path]
+    models = [*args.model, *args.ensemble, *(args.serve or [])]
     if not models:
         parser.error("the following arguments are required: model")
     try:
@@ -75,7 +75,7 @@ def _plot(models: list[Path], args: argparse.Namespace) -> None:
     from .translator import Translator
 
     if len(models) > 1:
-        raise ValueError("--ensemble does not go with --plot, which draws one model")
+        raise ValueError("--plot draws one model, without --ensemble")
     output, text = Path(args.plot[0]), args.plot[1]
     check_picture(output)
     translator = Translator(models[0], device=args.device, dtype=args.dtype, threads=args.threads)
