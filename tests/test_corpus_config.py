@@ -60,7 +60,7 @@ def test_a_base_is_added_to_and_files_are_replaced(tmp_path):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ("subwrod: bpe", "unknown key 'subwrod': choose from name, source_lang"),
+        ("subwrod: bpe", "unknown key 'subwrod': choose from name, language, source_lang"),
         ("subword: unigram", "subword is 'unigram': choose from bpe, sentencepiece"),
         ("subword_size: 0", "subword_size is 0"),
         ("subword_size: many", "subword_size is 'many'"),

@@ -117,14 +117,14 @@ def test_trainable_is_length_and_ratio(n, m, least, most, ratio):
     if n and m and (n / m > ratio or m / n > ratio):
         expected = False
     cleaning = Cleaning(min=least, max=most, ratio=ratio)
-    assert trainable(" ".join("a" * n), " ".join("b" * m), cleaning, "words") == expected
+    assert trainable((" ".join("a" * n), " ".join("b" * m)), cleaning, "words") == expected
 
 
 def test_limits_in_subwords_leave_words_alone_but_never_empty_sides():
     cleaning = Cleaning(max=2, ratio=1.0, unit="subwords")
-    assert trainable("a b c d", "a", cleaning, "words")
-    assert not trainable("a b c d", "a", cleaning, "subwords")
-    assert not trainable("", "a", cleaning, "words")
+    assert trainable(("a b c d", "a"), cleaning, "words")
+    assert not trainable(("a b c d", "a"), cleaning, "subwords")
+    assert not trainable(("", "a"), cleaning, "words")
 
 
 @example(["a\rb", "c\u2028d\u2029e\x0bf\x0cg\x1ch\x85i", "j\r", "", "\0"])

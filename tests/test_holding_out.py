@@ -111,4 +111,4 @@ def test_what_cannot_be_held_out_is_refused(tmp_path, change, words):
 def test_reasons_for_dropping_are_named(source, target, reason):
     least = 3 if reason and "less" in reason else 1
     cleaning = Cleaning(min=least, max=5, ratio=3)
-    assert why_dropped(source, target, cleaning, "words") == reason
+    assert why_dropped((source, target), cleaning, "words") == reason

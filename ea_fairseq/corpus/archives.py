@@ -1,11 +1,13 @@
-"""Taking single files out of tar archives, compressed or not."""
+"""Taking single files out of tar archives, compressed or not, and out of zip archives."""
 
 import bz2
 import gzip
 import lzma
 import tarfile
+import zipfile
 import zlib
 from pathlib import Path, PurePosixPath
+from typing import IO
 
 from ..files import named_error, new_file
 
@@ -17,7 +19,7 @@ def extract(archive: Path, members: dict[str, Path]) -> None:
     """Writes each wanted member of `archive` to its path, in one pass.
 
     Args:
-        archive: a .tar, .tar.gz, .tgz, .tar.bz2 or .tar.xz file.
+        archive: a .tar, .tar.gz, .tgz, .tar.bz2, .tar.xz or .zip file.
         members: name inside the archive -> file to write. Nothing else is written, so a
             malicious archive cannot reach other files.
 
@@ -26,15 +28,11 @@ def extract(archive: Path, members: dict[str, Path]) -> None:
     """
     missing = dict(members)
     try:
-        with _open(archive) as stream:
-            with tarfile.open(fileobj=stream, mode="r|") as tar:
-                for info in tar:
-                    name = str(PurePosixPath(info.name))  # "./a/b" is a/b
-                    if name in missing and info.isfile():
-                        _write(tar, info, missing.pop(name))
-            while stream.read(BLOCK):  # the checksum comes at the end of the compressed data
-                pass
+        (_from_zip if zipfile.is_zipfile(archive) else _from_tar)(archive, missing)
     except (tarfile.TarError, EOFError, zlib.error, lzma.LZMAError) as error:
+        raise ValueError(f"{archive}: broken archive ({error})") from error
+    # zipfile's own: a wrong checksum, a password, a compression that it does not know.
+    except (zipfile.BadZipFile, RuntimeError, NotImplementedError) as error:
         raise ValueError(f"{archive}: broken archive ({error})") from error
     except OSError as error:
         if error.errno is not None:  # the system's errors have a number, those of gzip and bz2 none
@@ -42,6 +40,28 @@ def extract(archive: Path, members: dict[str, Path]) -> None:
         raise ValueError(f"{archive}: broken archive ({error})") from error
     if missing:
         raise ValueError(f"{archive}: holds no {', '.join(sorted(missing))}")
+
+
+def _from_tar(archive: Path, missing: dict[str, Path]) -> None:
+    """Writes the members that are there, and takes their names out of `missing`."""
+    with _open(archive) as stream:
+        with tarfile.open(fileobj=stream, mode="r|") as tar:
+            for info in tar:
+                name = str(PurePosixPath(info.name))  # "./a/b" is a/b
+                if name in missing and info.isfile():
+                    _write(tar.extractfile(info), info.name, info.size, missing.pop(name))
+        while stream.read(BLOCK):  # the checksum comes at the end of the compressed data
+            pass
+
+
+def _from_zip(archive: Path, missing: dict[str, Path]) -> None:
+    """As `_from_tar`."""
+    with zipfile.ZipFile(archive) as found:
+        for info in found.infolist():
+            name = str(PurePosixPath(info.filename))
+            if name in missing and not info.is_dir():
+                with found.open(info) as content:
+                    _write(content, info.filename, info.file_size, missing.pop(name))
 
 
 def _open(archive: Path):
@@ -53,13 +73,12 @@ def _open(archive: Path):
     return open(archive, "rb")
 
 
-def _write(tar: tarfile.TarFile, info: tarfile.TarInfo, path: Path) -> None:
-    content = tar.extractfile(info)
+def _write(content: IO[bytes], name: str, size: int, path: Path) -> None:
     with new_file(path) as temporary, open(temporary, "wb") as file:
         while block := content.read(BLOCK):
             try:
                 file.write(block)
             except OSError as error:
                 raise named_error(error, path) from error
-        if file.tell() != info.size:
-            raise tarfile.ReadError(f"{info.name} is cut short")
+        if file.tell() != size:
+            raise tarfile.ReadError(f"{name} is cut short")

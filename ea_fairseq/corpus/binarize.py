@@ -19,20 +19,28 @@ def subsets(corpus: Corpus) -> dict[str, str]:
 def command(corpus: Corpus, text: Path, output: Path, workers: int) -> list[str]:
     """The fairseq-preprocess command for the files of folder `text`."""
     arguments = [sys.executable, "-m", "fairseq_cli.preprocess"]
+    pair = {"source-lang": corpus.source_lang, "target-lang": corpus.target_lang}
+    end = f".{corpus.language}" if corpus.language else ""  # of a pair, fairseq adds it
     options = {
-        "source-lang": corpus.source_lang,
-        "target-lang": corpus.target_lang,
-        "trainpref": text / "train",
-        "validpref": text / "valid",
-        "testpref": ",".join(str(text / name) for name in corpus.test_sets),
+        **({} if corpus.language else pair),
+        "trainpref": text / f"train{end}",
+        "validpref": text / f"valid{end}",
+        "testpref": ",".join(str(text / f"{name}{end}") for name in corpus.test_sets),
         "destdir": output,
         "workers": workers,
     }
     # One word each: fairseq takes any word that begins with --user-dir for that option.
     arguments += [f"--{name}={value}" for name, value in options.items()]
-    if corpus.dictionary == "joint":
+    if corpus.language:
+        arguments.append("--only-source")
+    elif corpus.dictionary == "joint":
         arguments.append("--joined-dictionary")
     return arguments
+
+
+def dictionary_name(corpus: Corpus, lang: str) -> str:
+    """The file of a language's dictionary, as fairseq-preprocess and the tasks name it."""
+    return "dict.txt" if corpus.language else f"dict.{lang}.txt"
 
 
 def binarize(
@@ -61,12 +69,13 @@ def binarize(
     names = {"train": "train", "valid": "valid", **subsets(corpus)}
     for subset, name in names.items():
         for lang in corpus.languages:
-            index = output / f"{subset}.{corpus.source_lang}-{corpus.target_lang}.{lang}.idx"
+            pair = f".{corpus.source_lang}-{corpus.target_lang}.{lang}"
+            index = output / f"{subset}{'' if corpus.language else pair}.idx"
             found = _sentences(index)
             if found != pairs[name]:
                 raise RuntimeError(f"{index}: {found} sentences, expected {pairs[name]}")
     return {
-        lang: 4 + sum(1 for _ in open(output / f"dict.{lang}.txt", "rb"))
+        lang: 4 + sum(1 for _ in open(output / dictionary_name(corpus, lang), "rb"))
         for lang in corpus.languages
     }
 

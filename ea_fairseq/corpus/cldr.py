@@ -529,18 +529,37 @@ def generate(
     Raises:
         ValueError: an unknown language, equal languages, or a size that cannot be reached.
     """
-    known = known_languages()
     for option, language in (("source-lang", source_lang), ("target-lang", target_lang)):
-        if language not in known:
-            raise ValueError(
-                f"--{option} is {language!r}: choose one of {', '.join(known)} "
-                "(the languages that both Babel and num2words know)"
-            )
+        _check_known(f"--{option}", language)
     if source_lang == target_lang:
         raise ValueError(f"--target-lang is {target_lang!r}: choose a language unlike the source's")
     speaker = Speaker(Voice(source_lang), Voice(target_lang))
     rng = Random(seed)
     return distinct_pairs(lambda: speaker.sentence(rng), sizes)
+
+
+def generate_alone(language: str, sizes: dict[str, int], seed: int) -> dict[str, list[tuple[str]]]:
+    """Make the sentences of one language, for a language model.
+
+    Args and raises: as `generate`.
+
+    Returns:
+        Split name -> tuples of one sentence, none of which occurs twice.
+    """
+    _check_known("language", language)
+    speaker = Speaker(Voice(language), Voice(language))  # it hears itself
+    rng = Random(seed)
+    pairs = distinct_pairs(lambda: speaker.sentence(rng), sizes)
+    return {split: [pair[:1] for pair in drawn] for split, drawn in pairs.items()}
+
+
+def _check_known(option: str, language: str) -> None:
+    known = known_languages()
+    if language not in known:
+        raise ValueError(
+            f"{option} is {language!r}: choose one of {', '.join(known)} "
+            "(the languages that both Babel and num2words know)"
+        )
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -42,11 +42,17 @@ class Cleaning:
 
 @dataclass(frozen=True)
 class Part:
-    """One pair of files of a split; `path` holds {lang}, and {side} where it says src or ref."""
+    """One pair of files of a split; `path` holds {lang}, and {side} where it says src or ref.
+
+    Of a corpus of one language it is one file, and `path` need not hold {lang}.
+    """
 
     path: str
-    archive: str | None = None  # the tar file that holds it
-    format: str = "lines"  # lines, tags (TED training text) or segments (XML or SGML test sets)
+    archive: str | None = None  # the tar or zip file that holds it
+    # lines, tags (TED training text), segments (XML or SGML test sets), or bytes: each byte is a
+    # token, its number, and the byte 10 ends a line
+    format: str = "lines"
+    span: list[int] | None = None  # of bytes: the first, and the one after the last
     # Of training text alone (see mixing.py):
     weight: float = 1  # how often each pair is taken: 3 times; 0.5: every second one
     tag: str | None = None  # first token of each source, such as <BT> for back-translated text
@@ -54,7 +60,7 @@ class Part:
 
 # Keys of a part that came later: at their defaults they are left out of the settings, which stay
 # those of data that was prepared before.
-_ADDED = {"weight": 1, "tag": None}
+_ADDED = {"weight": 1, "tag": None, "span": None}
 
 
 @dataclass(frozen=True)
@@ -70,8 +76,9 @@ class Corpus:
     """A whole corpus.yml, checked."""
 
     name: str  # corpora of one name share their downloads
-    source_lang: str
-    target_lang: str
+    language: str | None = None  # of a language model's text; of translations the two that follow
+    source_lang: str | None = None
+    target_lang: str | None = None
     reader: str = "plain"  # plain: `files`; cldr: generated, `sizes` and `seed`
     files: dict[str, list[Part]] = field(default_factory=dict)  # split -> parts, in order
     downloads: list[Download] = field(default_factory=list)
@@ -82,19 +89,33 @@ class Corpus:
     # n: every n-th training pair becomes validation data. {valid: n, test: m}: so many pairs with
     # different sources are drawn by `seed` (see holding_out.py).
     hold_out: int | dict[str, int] | None = None
-    subword: str = "bpe"  # bpe or sentencepiece, learned on both languages together
+    # bpe or sentencepiece, learned on both languages together; none: a language model's tokens
+    # are the text's own
+    subword: str = "bpe"
     subword_size: int = 10000  # merges, or sentencepiece's vocabulary
     dictionary: str = "joint"  # joint: one for both languages; separate: one each
 
     @property
-    def languages(self) -> tuple[str, str]:
-        """Source and target language."""
-        return self.source_lang, self.target_lang
+    def languages(self) -> tuple[str, ...]:
+        """Source and target language, or the one of a language model."""
+        return (self.language,) if self.language else (self.source_lang, self.target_lang)
 
     @property
-    def post_process(self) -> str:
+    def named_languages(self) -> dict[str, str]:
+        """The languages by the keys that name them here."""
+        keys = ("language",) if self.language else ("source_lang", "target_lang")
+        return dict(zip(keys, self.languages, strict=True))
+
+    @property
+    def post_process(self) -> str | None:
         """fairseq's ``--post-process`` that makes words of this corpus' subwords."""
-        return "subword_nmt" if self.subword == "bpe" else "sentencepiece"
+        return {"bpe": "subword_nmt", "sentencepiece": "sentencepiece"}.get(self.subword)
+
+    @property
+    def unit(self) -> str:
+        """What a token or several are one of: a word, or a character where files are read so."""
+        formats = {part.format for parts in self.files.values() for part in parts}
+        return "character" if "bytes" in formats else "word"
 
     @property
     def test_sets(self) -> list[str]:
@@ -121,6 +142,8 @@ class Corpus:
         """All that decides on the prepared data, as JSON gives it back. URLs do not."""
         data = asdict(self)
         del data["downloads"]
+        for key in {"language", "source_lang", "target_lang"} - set(self.named_languages):
+            del data[key]
         for part in (part for parts in data["files"].values() for part in parts):
             for name, default in _ADDED.items():
                 if part[name] == default:
@@ -163,8 +186,15 @@ def _read(path: Path, seen: tuple[Path, ...]) -> dict:
 
 
 def _merged(base: dict, delta: dict) -> dict:
-    """Nested keys of `delta` replace those of `base`; `files` is replaced as a whole."""
+    """Nested keys of `delta` replace those of `base`; `files` is replaced as a whole.
+
+    So are the languages: one takes the place of two, and two that of one.
+    """
     result = dict(base)
+    if "language" in delta:
+        result = {k: v for k, v in base.items() if k not in ("source_lang", "target_lang")}
+    elif "source_lang" in delta or "target_lang" in delta:
+        result.pop("language", None)
     for key, value in delta.items():
         both = isinstance(value, dict) and isinstance(base.get(key), dict) and key != "files"
         result[key] = _merged(base[key], value) if both else value
@@ -173,27 +203,21 @@ def _merged(base: dict, delta: dict) -> dict:
 
 def _build(data: dict) -> Corpus:
     _check_keys(Corpus, data, "")
-    for key in ("source_lang", "target_lang"):
-        if not isinstance(data.get(key), str):  # YAML reads the bare word `no` as false
-            raise ValueError(f"{key} is {data.get(key)!r}: expected a language code, quoted")
-        if not _LANGUAGE.fullmatch(data[key]):
-            raise ValueError(
-                f"{key} is {data[key]!r}: expected a language code of letters, digits and _"
-            )
-    if data["source_lang"] == data["target_lang"]:
-        raise ValueError(f"source_lang and target_lang are both {data['source_lang']!r}")
+    _check_languages(data)
     _check_types(Corpus, data, "")
     data = dict(data)
     data["tokenize"] = tokenization(data.get("tokenize", {}))
     data["clean"] = _section(Cleaning, data.get("clean", {}), "clean")
     data["downloads"] = [_download(download) for download in data.get("downloads", [])]
-    data["files"] = {name: _parts(name, value) for name, value in data.get("files", {}).items()}
+    alone = "language" in data
+    files = data.get("files", {})
+    data["files"] = {name: _parts(name, value, alone) for name, value in files.items()}
     corpus = Corpus(**data)
     _file_name("name", corpus.name)
     for name, size in corpus.sizes.items():
         _positive(f"sizes: {name}", size)
     _choice("reader", corpus.reader, ("plain", "cldr"))
-    _choice("subword", corpus.subword, ("bpe", "sentencepiece"))
+    _choice("subword", corpus.subword, ("bpe", "sentencepiece", *(["none"] if alone else [])))
     _choice("dictionary", corpus.dictionary, ("joint", "separate"))
     _choice("clean: unit", corpus.clean.unit, ("words", "subwords"))
     _choice("tokenize: tokenizer", corpus.tokenize.tokenizer, ("moses", "none"))
@@ -208,6 +232,24 @@ def _build(data: dict) -> Corpus:
         raise ValueError(f"clean: ratio is {corpus.clean.ratio!r}: expected a number from 1")
     _check_splits(corpus)
     return corpus
+
+
+def _check_languages(data: dict) -> None:
+    pair = [key for key in ("source_lang", "target_lang") if key in data]
+    if "language" in data and pair:
+        raise ValueError(
+            f"both language and {pair[0]} are given: expected one language, of a language model's "
+            "text, or the two of translations"
+        )
+    for key in ("language",) if "language" in data else ("source_lang", "target_lang"):
+        if not isinstance(data.get(key), str):  # YAML reads the bare word `no` as false
+            raise ValueError(f"{key} is {data.get(key)!r}: expected a language code, quoted")
+        if not _LANGUAGE.fullmatch(data[key]):
+            raise ValueError(
+                f"{key} is {data[key]!r}: expected a language code of letters, digits and _"
+            )
+    if pair and data["source_lang"] == data["target_lang"]:
+        raise ValueError(f"source_lang and target_lang are both {data['source_lang']!r}")
 
 
 def _check_splits(corpus: Corpus) -> None:
@@ -278,17 +320,19 @@ def _download(data: object) -> Download:
     return download
 
 
-def _parts(split: str, value: object) -> list[Part]:
+def _parts(split: str, value: object, alone: bool) -> list[Part]:
     where = f"files: {split}"
     parts = []
     for part in value if isinstance(value, list) else [value]:
         if isinstance(part, str):  # a prefix: the files are PREFIX.LANG or PREFIX.LANG.gz
             part = {"path": part + ".{lang}"}
         part = _section(Part, part, where)
-        _choice(f"{where}: format", part.format, ("lines", "tags", "segments"))
+        _choice(f"{where}: format", part.format, ("lines", "tags", "segments", "bytes"))
+        if part.span is not None:
+            _check_span(where, part)
         if part.archive is not None:
             _file_name(f"{where}: archive", part.archive)
-        if "{lang}" not in part.path:
+        if "{lang}" not in part.path and not alone:
             raise ValueError(f"{where}: path {part.path!r} does not hold {{lang}}")
         if split != "train" and (part.weight, part.tag) != (1, None):
             raise ValueError(f"{where}: weight and tag are for the parts of train")
@@ -301,6 +345,18 @@ def _parts(split: str, value: object) -> list[Part]:
             )
         parts.append(part)
     return parts
+
+
+def _check_span(where: str, part: Part) -> None:
+    if part.format != "bytes":
+        raise ValueError(f"{where}: span goes with format bytes, not {part.format}")
+    if len(part.span) != 2:
+        raise ValueError(f"{where}: span is {part.span!r}: expected [first byte, end]")
+    first, end = part.span
+    _positive(f"{where}: span: first byte", first, least=0)
+    _positive(f"{where}: span: end", end)
+    if end <= first:
+        raise ValueError(f"{where}: span is {part.span!r}: expected an end behind the first byte")
 
 
 def _check_keys(cls: type, data: dict, where: str) -> None:

@@ -42,10 +42,10 @@ def draw(
     heap: list[int] = []  # the smallest keys, negative: the largest of them comes first
     drawn: set[int] = set()
     for pair in pairs:
-        source, target = (clean_line(line) for line in pair)
-        if not trainable(source, target, cleaning, unit=cleaning.unit):
+        clean = tuple(clean_line(line) for line in pair)
+        if not trainable(clean, cleaning, unit=cleaning.unit):
             continue
-        number = key(source, seed)
+        number = key(clean[0], seed)
         if number in drawn or (len(heap) == wanted and number >= -heap[0]):
             continue
         drawn.add(number)

@@ -15,16 +15,18 @@ from .download import fetch
 
 @dataclass(frozen=True)
 class Source:
-    """One side of a part: a file, possibly still inside an archive."""
+    """One side of a part: a file, possibly still inside an archive, or some bytes of it."""
 
     file: Path
     label: str  # what messages call it
     format: str
     name: str  # the file's, as looked for
     member: str | None = None  # what is meant inside the archive `file`
+    span: tuple[int, int] | None = None  # the first byte, and the one after the last
 
 
-Sources = dict[str, list[tuple[Source, Source]]]  # split -> (source side, target side) per part
+# split -> (source side, target side) per part, or of one language (its file,)
+Sources = dict[str, list[tuple[Source, ...]]]
 
 
 def locate(corpus: Corpus, folder: Path, raw: Path | None, downloads: Path) -> Sources:
@@ -42,9 +44,9 @@ def locate(corpus: Corpus, folder: Path, raw: Path | None, downloads: Path) -> S
     finder = _Finder(corpus, folder, raw, downloads)
     return {
         split: [
-            (
-                finder.find(part, corpus.source_lang, "src"),
-                finder.find(part, corpus.target_lang, "ref"),
+            tuple(
+                finder.find(part, lang, side)
+                for lang, side in zip(corpus.languages, ("src", "ref"), strict=False)
             )
             for part in parts
         ]
@@ -86,7 +88,7 @@ def unpack(sources: Sources, folder: Path) -> Sources:
         return replace(source, file=wanted[source.file][source.member], member=None)
 
     return {
-        split: [(unpacked(source), unpacked(target)) for source, target in pairs]
+        split: [tuple(unpacked(source) for source in pair) for pair in pairs]
         for split, pairs in sources.items()
     }
 
@@ -106,12 +108,14 @@ class _Finder:
     def find(self, part: Part, lang: str, side: str) -> Source:
         """The file of one language; an archive that is unpacked already will do."""
         path = part.path.replace("{lang}", lang).replace("{side}", side)
+        span = tuple(part.span) if part.span else None
         if part.archive and (archive := self._file(part.archive)):
-            return Source(archive, f"{archive}: {path}", part.format, part.archive, member=path)
+            label = f"{archive}: {path}"
+            return Source(archive, label, part.format, part.archive, member=path, span=span)
         names = [path, path.removesuffix(".gz") if path.endswith(".gz") else path + ".gz"]
         for name in names + [Path(name).name for name in names]:
             if file := self._file(name):
-                return Source(file, str(file), part.format, name)
+                return Source(file, str(file), part.format, name, span=span)
         names = [part.archive, *names] if part.archive else names
         raise ValueError(f"{self.local}: found none of {', '.join(names)}")
 

@@ -1,7 +1,7 @@
 """The steps of preparation, each written whole or not at all.
 
     raw/, tok/   clean sentences, and their tokens
-    codes        subwords learned on the training text of both languages
+    codes        subwords learned on the training text of both languages; empty without any
     bpe/         text split into subwords
     bin/         what fairseq-preprocess makes of it
 
@@ -45,7 +45,8 @@ FINAL = "prepared.json"
 MADE = ("raw", "tok", "codes", "bpe", "bin", STATE, FINAL)
 LIBRARIES = ("sacremoses", "subword-nmt", "sentencepiece", "ve-fairseq", "babel", "num2words")
 
-Lines = tuple[str, str, str, str]  # one pair: clean source and target, tokenised source and target
+# one pair: clean source and target, tokenised source and target; of one language, two lines
+Lines = tuple[str, ...]
 
 
 def prepare(
@@ -154,8 +155,7 @@ def _summary(corpus: Corpus, state: dict) -> dict:
         "settings": state["settings"],
         "inputs": state["inputs"],
         "input_bytes": state["input_bytes"],
-        "source_lang": corpus.source_lang,
-        "target_lang": corpus.target_lang,
+        **corpus.named_languages,
         "test_sets": state["test_sets"],
         "pairs": steps["bpe"],
         "training_pairs_read": steps["text"]["read"],
@@ -178,7 +178,8 @@ def _report(word: str, output: Path, done: dict) -> dict:
     counts = ", ".join(f"{split} {count:,}" for split, count in done["pairs"].items())
     dropped = ", ".join(f"{count:,} {why}" for why, count in done.get("dropped", {}).items())
     read = done["training_pairs_read"]
-    line = f"{counts} pairs" + (f"; of {read:,} read were dropped: {dropped}" if dropped else "")
+    what = "lines" if "language" in done else "pairs"
+    line = f"{counts} {what}" + (f"; of {read:,} read were dropped: {dropped}" if dropped else "")
     print(f"{output}: {word}: {line}", file=sys.stderr)
     return done
 
@@ -226,7 +227,8 @@ def _tokenize(
         if corpus.reader == "cldr":
             from . import cldr  # takes packages of the extra "recipes"
 
-            generated = cldr.generate(*corpus.languages, corpus.sizes, corpus.seed)
+            generate = cldr.generate_alone if corpus.language else cldr.generate
+            generated = generate(*corpus.languages, corpus.sizes, corpus.seed)
             texts = {split: [PartText(pairs)] for split, pairs in generated.items()}
         else:
             unpacked = inputs.unpack(sources, extracted)
@@ -247,9 +249,7 @@ def _tokenize(
             return tokenize_splits(corpus, texts, writers, workers, held)
 
 
-def _texts(
-    corpus: Corpus, split: str, files: list[tuple[inputs.Source, inputs.Source]]
-) -> list[PartText]:
+def _texts(corpus: Corpus, split: str, files: list[tuple[inputs.Source, ...]]) -> list[PartText]:
     """The sentences of each part of a split, read when they are asked for."""
     return [
         PartText(read_pairs(*pair), part.weight, part.tag)
@@ -300,7 +300,8 @@ def tokenize_splits(
                         untagged += 1
                         to = "train" if untagged % corpus.hold_out else "valid"
                     if to == "train":
-                        lines = (*lines[:2], text.tagged(lines[2]), lines[3])
+                        source = len(corpus.languages)  # the first of the tokenised lines
+                        lines = (*lines[:source], text.tagged(lines[source]), *lines[source + 1 :])
                         copies = text.copies()
                         written += copies
                 for writer, line in zip(writers[to], lines, strict=True):
@@ -321,8 +322,10 @@ def tokenize_chunk(corpus: Corpus, split: str, pairs: list[Pair]) -> list[tuple[
     tags = corpus.tags
     result: list[tuple[Lines, str | None]] = []
     for pair in pairs:
-        source, target = (clean_line(line) for line in pair)
-        tokens = tokenizers[0](source), tokenizers[1](target)
+        clean = tuple(clean_line(line) for line in pair)
+        tokens = tuple(
+            tokenize(line) for tokenize, line in zip(tokenizers, clean, strict=True)
+        )
         reason = None
         if split == "train":
             for line in tokens:
@@ -330,12 +333,15 @@ def tokenize_chunk(corpus: Corpus, split: str, pairs: list[Pair]) -> list[tuple[
                     raise ValueError(
                         f"train: {line[:60]!r} begins with a tag of corpus.yml: choose another"
                     )
-            reason = why_dropped(*tokens, corpus.clean, unit="words")
-        result.append(((source, target, *tokens), reason))
+            reason = why_dropped(tokens, corpus.clean, unit="words")
+        result.append(((*clean, *tokens), reason))
     return result
 
 
 def _learn(corpus: Corpus, tok: Path, codes: Path, workers: int) -> None:
+    if corpus.subword == "none":
+        codes.touch()
+        return
     training = [tok / f"train.{lang}" for lang in corpus.languages]
     size, seed, tags = corpus.subword_size, corpus.seed, corpus.tags
     subwords.learn(corpus.subword, training, size, seed, workers, codes, tags)
@@ -349,14 +355,15 @@ def _split(corpus: Corpus, tok: Path, codes: Path, bpe: Path, workers: int) -> d
         }
     for split, count in counts.items():
         if count == 0:
-            raise ValueError(f"{split}: no pair of sentences is left: see clean, hold_out")
+            what = "line" if corpus.language else "pair of sentences"
+            raise ValueError(f"{split}: no {what} is left: see clean, hold_out")
     return counts
 
 
 def split_text(
     corpus: Corpus, split: str, tok: Path, codes: Path, folder: Path, workers: int
 ) -> int:
-    """Splits one of tok/'s pairs of files into subwords.
+    """Splits one of tok/'s pairs of files, or its one file, into subwords.
 
     Args:
         corpus: the settings.
@@ -373,25 +380,28 @@ def split_text(
     pairs = zip(*(subwords.read_tokens(tok / name) for name in names), strict=True)
     function = partial(split_chunk, corpus, split, codes)
     count = 0
-    with LineWriter(folder / names[0]) as source, LineWriter(folder / names[1]) as target:
+    with ExitStack() as stack:
+        writers = [stack.enter_context(LineWriter(folder / name)) for name in names]
         for chunk in ordered_map(function, pairs, workers, f"{corpus.subword} {split}"):
             count += len(chunk)
             for pair in chunk:
-                source.write(pair[0])
-                target.write(pair[1])
+                for writer, line in zip(writers, pair, strict=True):
+                    writer.write(line)
     return count
 
 
 def split_chunk(corpus: Corpus, split: str, codes: Path, pairs: list[Pair]) -> list[Pair]:
     """Splits some pairs into subwords; drops training pairs that are too long in subwords."""
-    lines, targets = zip(*pairs, strict=True)
     known = corpus.tags if split == "train" else ()
-    tags, sources = zip(*(divide(line, known) for line in lines), strict=True)
-    sources, targets = (apply(corpus.subword, codes, list(x)) for x in (sources, targets))
+    first, *others = zip(*pairs, strict=True)
+    tags, first = zip(*(divide(line, known) for line in first), strict=True)
+    sides = [first, *others]
+    if corpus.subword != "none":
+        sides = [apply(corpus.subword, codes, list(lines)) for lines in sides]
     return [
-        (tag + source, target)
-        for tag, source, target in zip(tags, sources, targets, strict=True)
-        if split != "train" or trainable(source, target, corpus.clean, unit="subwords")
+        (tag + pair[0], *pair[1:])
+        for tag, pair in zip(tags, zip(*sides, strict=True), strict=True)
+        if split != "train" or trainable(pair, corpus.clean, unit="subwords")
     ]
 
 

@@ -1,4 +1,4 @@
-"""File formats: from one pair of files to pairs of sentences.
+"""File formats: from one pair of files to pairs of sentences, or from one file to its lines.
 
 Lines end at line feeds only. Python's text mode would also break lines at carriage returns, and
 str.splitlines() at U+2028 and others: one such character would shift all later pairs.
@@ -13,31 +13,32 @@ from pathlib import Path
 
 from .inputs import Source
 
-Pair = tuple[str, str]
+Pair = tuple[str, ...]  # source and target; of a language model's text, one line alone
 
 _DROPPED = ("<url>", "<talkid>", "<keywords>", "<speaker>", "<reviewer", "<translator")
 _TITLES = re.compile("</?(?:title|description)>")
 _ENTITY = re.compile(r"&(?:amp|lt|gt|quot|apos|#[0-9]+|#x[0-9a-fA-F]+);")
 _SEGMENT = re.compile(r"<seg\b[^>]*>(.*?)</seg>", re.DOTALL)
+_NUMBERS = [str(byte) for byte in range(256)]
 
 
-def read_pairs(source: Source, target: Source) -> Iterator[Pair]:
-    """Yields the pairs of sentences of two files, as they stand in the file.
+def read_pairs(*sources: Source) -> Iterator[Pair]:
+    """Yields the pairs of sentences of two files, or the lines of one, as they stand there.
 
     Raises:
         ValueError: broken UTF-8 or compression, or a differing number of sentences.
     """
-    read = FORMATS[source.format]
-    sides = read(source), read(target)
-    counts = [0, 0]
+    sides = [FORMATS[source.format](source) for source in sources]
+    counts = [0 for _ in sides]
     while True:
         lines = [next(side, None) for side in sides]
         counts = [n + (line is not None) for n, line in zip(counts, lines, strict=True)]
         if None in lines:
             break
-        yield lines[0], lines[1]
+        yield tuple(lines)
     counts = [n + sum(1 for _ in side) for n, side in zip(counts, sides, strict=True)]
-    if counts[0] != counts[1]:
+    if len(set(counts)) > 1:
+        source, target = sources
         raise ValueError(
             f"{source.label} has {counts[0]} sentences, {target.label} has {counts[1]}: "
             "the two must be parallel"
@@ -56,6 +57,29 @@ def read_lines(source: Source) -> Iterator[str]:
         raise ValueError(f"{source.label}: line {number} is not valid UTF-8 ({error})") from error
     except (EOFError, gzip.BadGzipFile, zlib.error) as error:
         raise ValueError(f"{source.label}: broken gzip file ({error})") from error
+
+
+def read_bytes(source: Source) -> Iterator[str]:
+    """Bytes as numbers, those between two line feeds a line; of the whole file or of its span.
+
+    A line that the end of the span cuts is a line as well.
+    """
+    try:
+        with _open(source.file) as file:
+            left = None
+            if source.span is not None:
+                first, end = source.span
+                file.seek(first)
+                left = end - first
+            while left != 0 and (line := file.readline() if left is None else file.readline(left)):
+                left = left if left is None else left - len(line)
+                yield " ".join([_NUMBERS[byte] for byte in line.removesuffix(b"\n")])
+    except (EOFError, gzip.BadGzipFile, zlib.error) as error:
+        raise ValueError(f"{source.label}: broken gzip file ({error})") from error
+    if left:
+        raise ValueError(
+            f"{source.label}: ends {left} bytes before byte {source.span[1]}, the end of its span"
+        )
 
 
 def read_tags(source: Source) -> Iterator[str]:
@@ -85,6 +109,7 @@ FORMATS: dict[str, Callable[[Source], Iterator[str]]] = {
     "lines": read_lines,
     "tags": read_tags,
     "segments": read_segments,
+    "bytes": read_bytes,
 }
 
 

@@ -23,7 +23,7 @@ _BAR = re.compile(
     r"(?:(?P<what>[^|]*?):? +)?\d+%\|[^|]*\| *(?P<done>[\d.]+\w?)/(?P<all>[\d.]+\w?) \["
 )
 _COUNT = re.compile(r"(?P<what>\w[^:|]*): (?P<done>[\d.]+[kM]?) lines \[")
-_PREPARED = re.compile(r": ((?:already )?prepared: train .* pairs.*)")
+_PREPARED = re.compile(r": ((?:already )?prepared: train .* (?:pairs|lines).*)")
 _WARNING = re.compile(r"(?:.*\| (?:WARNING|ERROR) \| [\w.]+ \| |warning: )(.*)")
 
 
