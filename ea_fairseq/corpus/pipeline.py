@@ -323,9 +323,7 @@ def tokenize_chunk(corpus: Corpus, split: str, pairs: list[Pair]) -> list[tuple[
     result: list[tuple[Lines, str | None]] = []
     for pair in pairs:
         clean = tuple(clean_line(line) for line in pair)
-        tokens = tuple(
-            tokenize(line) for tokenize, line in zip(tokenizers, clean, strict=True)
-        )
+        tokens = tuple(tokenize(line) for tokenize, line in zip(tokenizers, clean, strict=True))
         reason = None
         if split == "train":
             for line in tokens:

@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 from fairseq.data import Dictionary
-from fairseq.models import ARCH_CONFIG_REGISTRY, ARCH_MODEL_REGISTRY
+from fairseq.models import ARCH_CONFIG_REGISTRY, ARCH_MODEL_REGISTRY, FairseqLanguageModel
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
@@ -39,7 +39,7 @@ def cost(
         options: options by their long names, dashes in front or not; those that are not the
             model's (of training, say) are left out
         src_len: source tokens
-        tgt_len: target tokens
+        tgt_len: target tokens; of a language model all that there are
 
     Returns:
         parameters, and flops (of one forward pass), both without embeddings and output layer
@@ -50,6 +50,8 @@ def cost(
     args, _ = parse(arch, options or {})
     model = _build(args).eval()
     tokens = {"src_tokens": (1, src_len), "prev_output_tokens": (1, tgt_len)}
+    if isinstance(model, FairseqLanguageModel):
+        tokens = {"src_tokens": (1, tgt_len)}
     batch = {name: torch.full(shape, 5) for name, shape in tokens.items()}
     counter = FlopCounterMode(display=False)
     # The counter does not see fused or compiled attention on the CPU; as plain products, it does.

@@ -21,7 +21,7 @@ from torch import nn
 
 from ..config import EAOptions, add_args, parse_chain
 from ..errors import UserError
-from ..variants import VARIANTS, Architecture, Variant, architectures, on_registration
+from ..variants import VARIANTS, Architecture, Variant, language_model, on_registration
 from .checkpoints import EACheckpoints
 from .decoder import EATransformerDecoder
 from .options import ea_defaults, refuse_unsupported, set_defaults
@@ -139,33 +139,13 @@ def transformer_lm_lite(args: Namespace) -> None:
     base_lm_architecture(args)
 
 
-def language_models() -> dict[str, str]:
-    """The translation models of Lite's size that have a language model, and its name."""
-    return {
-        name: _name(architecture)
-        for name, (variant, architecture) in architectures().items()
-        if _has_language_model(variant, architecture)
-    }
-
-
-def _name(architecture: Architecture) -> str:
-    """``ea_transformer_lm_lite`` for ``ea_transformer_lite``."""
-    return architecture.name.removesuffix("_lite") + "_lm_lite"
-
-
-def _has_language_model(variant: Variant, architecture: Architecture) -> bool:
-    return "decoder" in variant.arrangement and architecture.size == "lite"
-
-
 def _register(variant: Variant) -> None:
     for architecture in variant.architectures:
-        if _has_language_model(variant, architecture):
-            _register_architecture(variant, architecture)
+        if name := language_model(variant, architecture):
+            _register_architecture(variant, architecture, name)
 
 
-def _register_architecture(variant: Variant, architecture: Architecture) -> None:
-    name = _name(architecture)
-
+def _register_architecture(variant: Variant, architecture: Architecture, name: str) -> None:
     def configure(args: Namespace) -> None:
         transformer_lm_lite(args)
         ea_defaults(args, variant, architecture, name, "ea_transformer_lm_lite")

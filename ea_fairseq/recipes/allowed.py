@@ -33,6 +33,7 @@ TEXT = {
             "adafactor-eps",
             "adam-betas",
             "adamax-betas",
+            "adaptive-input-cutoff",
             "adaptive-softmax-cutoff",
             "batch-size-valid",
             "decoder-attention",
@@ -98,7 +99,7 @@ REFUSED = {
 #: Of what fairseq lists, the part that neither fetches models nor needs other data.
 CHOICES = {
     "scoring": ("bleu", "chrf", "sacrebleu"),
-    "task": ("translation", "translation_lev"),
+    "task": ("translation", "translation_lev", "language_modeling"),
 }
 
 

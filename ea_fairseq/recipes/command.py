@@ -26,7 +26,7 @@ from .execution import execute
 from .kept_text import trained_on
 from .listing import list_recipes, list_runs
 from .new_corpus import write_recipe
-from .options import check_options, check_subwords, load_plugin
+from .options import check_options, check_subwords, check_task, load_plugin
 from .progress import Display, PreparationStatus
 from .recipe import SECTIONS, Recipe, load_recipe, recipe_path
 from .recipe_run import RecipeRun
@@ -41,6 +41,7 @@ from .report import (
 )
 from .runs import Run, find_run
 from .side_by_side import Job, progress, run_side_by_side
+from .tasks import TRANSLATION
 
 _DESCRIPTION = """From raw text to scores: prepare, train, average, generate and evaluate.
 
@@ -102,7 +103,11 @@ def main(argv: list[str] | None = None) -> int:
             check_options(recipe, places.USER_DIR)
         corpora = [corpus_config.load(recipe.corpus) for recipe in recipes]
         for recipe, corpus in zip(recipes, corpora, strict=True):
+            check_task(recipe, corpus)
             check_subwords(recipe, corpus)
+            for option in ("examples", "ensemble"):
+                if getattr(args, option) and recipe.task is not TRANSLATION:
+                    raise ValueError(f"--{option}: the task {recipe.task.name} translates nothing")
         if args.jobs > 1 and not args.dry_run:
             return run_all(recipes, corpora, args)
         for recipe, corpus in zip(recipes, corpora, strict=True):
@@ -146,7 +151,8 @@ def make_parser() -> argparse.ArgumentParser:
         nargs="+",
         metavar="NAME",
         help="models to run on the corpus: architectures (transformer_lite, ea_transformer_lite, "
-        "...), variants, or files in the folder or in variants/ beside it",
+        "...; of language models transformer_lm_lite, ea_transformer_lm_lite, ...), variants, or "
+        "files in the folder or in variants/ beside it",
     )
     add_arguments(parser)
     parser.add_argument(
@@ -221,7 +227,7 @@ def run_recipe(recipe: Recipe, corpus: corpus_config.Corpus, args: argparse.Name
     all_runs = find_runs(recipe, corpus, args, look=False)
     if args.dry_run:
         prepare = commands.prepare_command(recipe, all_runs[0].data, args.raw, args.workers)
-        print_commands(recipe, prepare, all_runs, args, threads)
+        print_commands(recipe, corpus, prepare, all_runs, args, threads)
         return
     finished = True
     with ExitStack() as data_in_use:
@@ -244,7 +250,8 @@ def run_recipe(recipe: Recipe, corpus: corpus_config.Corpus, args: argparse.Name
         return
     for run in all_runs:
         draw_curves(run)
-        export_model(run)
+        if recipe.task is TRANSLATION:
+            export_model(run)
     ensemble = finish(recipe, corpus, all_runs, args)
     print_places(recipe, all_runs[0])
     print_next(all_runs[0])
@@ -396,6 +403,7 @@ def find_runs(
 
 def print_commands(
     recipe: Recipe,
+    corpus: corpus_config.Corpus,
     prepare: list[str],
     runs: list[Run],
     args: argparse.Namespace,
@@ -414,10 +422,10 @@ def print_commands(
             for reason in fewer_than_asked_for(recipe):
                 print(f"# {reason}: the average is of what is there")
         for subset, test_set in run.subsets.items():
-            if "generate" in steps:
+            if "generate" in steps and "generate" in recipe.task.sections:
                 folder = run.generated(test_set).parent
                 command = commands.generate_command(recipe, run, subset, folder)
                 print(commands.printable(command, env))
-        for test_set in run.test_sets:
-            if "evaluate" in steps:
-                print(commands.printable(commands.evaluate_command(recipe, run, test_set), env))
+        if "evaluate" in steps:
+            for command in commands.scoring_commands(recipe, run, corpus).values():
+                print(commands.printable(command, env))

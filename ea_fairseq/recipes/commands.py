@@ -8,10 +8,12 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from ..corpus.config import Corpus
 from .options import as_arguments
 from .places import SCRIPTS, USER_DIR
 from .recipe import Recipe
 from .runs import Run
+from .tasks import LANGUAGE_MODELING
 
 
 def prepare_command(recipe: Recipe, data: Path, raw: Path | None, workers: int | None) -> list[str]:
@@ -83,6 +85,29 @@ def evaluate_command(recipe: Recipe, run: Run, test_set: str) -> list[str]:
     command += ["--target-lang", target]
     command += ["--text", str(run.text(test_set)), "--json", str(run.scores(test_set))]
     return command + as_arguments(recipe.options("evaluate"))
+
+
+def perplexity_command(recipe: Recipe, run: Run, subset: str, unit: str, subword: str) -> list[str]:
+    """A language model's losses on one of the test sets, and what they come to."""
+    test_set = run.subsets[subset]
+    return [
+        *(sys.executable, str(SCRIPTS / "evaluate_lm.py"), str(run.data / "bin")),
+        *("--user-dir", str(USER_DIR), "--path", str(run.model(recipe))),
+        *("--gen-subset", subset, "--unit", unit, "--subword", subword),
+        *("--json", str(run.scores(test_set)), "--losses", str(run.losses(test_set))),
+        *as_arguments(recipe.options("evaluate")),
+    ]
+
+
+def scoring_commands(recipe: Recipe, run: Run, corpus: Corpus) -> dict[str, list[str]]:
+    """The command that scores each test set, by the test set's name."""
+    if recipe.task is LANGUAGE_MODELING:
+        settings = corpus.unit, corpus.subword
+        return {
+            test_set: perplexity_command(recipe, run, subset, *settings)
+            for subset, test_set in run.subsets.items()
+        }
+    return {test_set: evaluate_command(recipe, run, test_set) for test_set in run.test_sets}
 
 
 def printable(command: list[str], environment: dict[str, str]) -> str:

@@ -2,7 +2,7 @@
 
     <run>/text/corpus.json       languages, tokenization, subwords; the data it was trained on
     <run>/text/codes             BPE merges, or the sentencepiece model
-    <run>/text/dict.<lang>.txt   fairseq's dictionaries
+    <run>/text/dict.<lang>.txt   fairseq's dictionaries; of a language model dict.txt
 
 The key ``prepared`` of corpus.json is prepared.json of that data as it was (see pipeline.py).
 """
@@ -15,6 +15,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from ..corpus.binarize import dictionary_name
 from ..corpus.config import Corpus
 from ..files import new_folder, read_json, read_json_or_none, sha256, write_json
 from .differences import differences
@@ -39,11 +40,10 @@ def keep_text(run: Path, data: Path, corpus: Corpus) -> None:
     with new_folder(run / FOLDER) as folder:
         shutil.copyfile(data / "codes", folder / "codes")
         for lang in corpus.languages:
-            name = f"dict.{lang}.txt"
+            name = dictionary_name(corpus, lang)
             shutil.copyfile(data / "bin" / name, folder / name)
         content = {
-            "source_lang": corpus.source_lang,
-            "target_lang": corpus.target_lang,
+            **corpus.named_languages,
             "tokenize": asdict(corpus.tokenize),
             "subword": corpus.subword,
             "post_process": corpus.post_process,

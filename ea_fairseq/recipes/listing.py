@@ -36,7 +36,7 @@ def _row(folder: Path) -> list[str]:
     if results is not None:
         test_set, scored = next(iter(results["scores"].items()))
         first = scored["scores"][0]
-        score = [test_set, first["label"], f"{first['score']:.2f}"]
+        score = [test_set, first["label"], f"{first['score']:.{first.get('digits', 2)}f}"]
     return ["/".join(folder.parts[-3:]), _state(folder, results), _settings(folder), *score]
 
 

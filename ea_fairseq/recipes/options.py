@@ -13,6 +13,12 @@ from ..corpus.config import Corpus
 from . import allowed, ranges
 from .meanings import near
 from .recipe import Recipe
+from .tasks import LANGUAGE_MODELING, TRANSLATION
+
+#: Sections that hold options of a command of fairseq's -> the command. A translation's scores are
+#: our own.
+COMMANDS = {"train": "train", "generate": "generate", "evaluate": "eval-lm"}
+_OWN = ("evaluate", TRANSLATION)
 
 #: Options that decide which further options exist.
 _CHOICES = ("task", "arch", "criterion", "optimizer", "lr-scheduler", "scoring")
@@ -33,7 +39,7 @@ def as_arguments(options: dict[str, Any]) -> list[str]:
 
 
 def check_options(recipe: Recipe, user_dir: Path) -> None:
-    """Check the ``train`` and ``generate`` sections of a recipe.
+    """Check the sections of a recipe that hold options of fairseq's commands.
 
     Raises:
         ValueError: an option that fairseq does not have with this task, architecture, criterion,
@@ -42,8 +48,9 @@ def check_options(recipe: Recipe, user_dir: Path) -> None:
     """
     if "arch" not in recipe.options("train"):
         raise ValueError(f"{recipe.path}: no 'train: arch': choose a recipe that names a model")
-    for section in ("train", "generate"):
-        _check_section(recipe, section, user_dir)
+    for section in COMMANDS:
+        if section in recipe.task.sections and (section, recipe.task) != _OWN:
+            _check_section(recipe, section, user_dir)
 
 
 def check_subwords(recipe: Recipe, corpus: Corpus) -> None:
@@ -53,6 +60,8 @@ def check_subwords(recipe: Recipe, corpus: Corpus) -> None:
         ValueError: ``generate: post-process`` (or remove-bpe), or ``train: eval-bleu-remove-bpe``
             beside ``eval-bleu``, is that of other subwords, or missing.
     """
+    if recipe.task is LANGUAGE_MODELING:  # words are counted by the corpus' settings
+        return
     fitting = [corpus.post_process]
     fitting += ["@@ ", "@@"] if corpus.subword == "bpe" else []  # other names of the same
     generate, train = recipe.options("generate"), recipe.options("train")
@@ -69,6 +78,50 @@ def check_subwords(recipe: Recipe, corpus: Corpus) -> None:
             )
 
 
+def check_task(recipe: Recipe, corpus: Corpus) -> None:
+    """Check that the recipe is for a corpus of one language, or of two, as its task wants.
+
+    Raises:
+        ValueError: it is not; or a language model's text would be scored in blocks that it cannot
+            read, or with a context that it never has.
+    """
+    wanted = LANGUAGE_MODELING if corpus.language else TRANSLATION
+    if recipe.task is not wanted:
+        found = ", ".join(f"{key}: {value}" for key, value in corpus.named_languages.items())
+        raise ValueError(
+            f"{recipe.path}: 'train: task' is {recipe.task.name}, and {recipe.corpus} has {found}: "
+            f"choose task {wanted.name}, or another corpus"
+        )
+    if recipe.task is LANGUAGE_MODELING:
+        _check_blocks(recipe)
+
+
+def _check_blocks(recipe: Recipe) -> None:
+    train, evaluate = recipe.options("train"), recipe.options("evaluate")
+    blocks, context = (_number(evaluate, key) for key in ("tokens-per-sample", "context-window"))
+    positions = _number(train, "max-target-positions") or _number(train, "tokens-per-sample")
+    if blocks and positions and blocks > positions:
+        raise ValueError(
+            f"{recipe.path}: 'evaluate: tokens-per-sample' is {blocks}, and the model reads "
+            f"{positions} tokens ('train: max-target-positions' or 'tokens-per-sample')"
+        )
+    if context and evaluate.get("sample-break-mode") == "eos":
+        raise ValueError(
+            f"{recipe.path}: 'evaluate: context-window' is {context}, and blocks of one line "
+            "('sample-break-mode: eos') see nothing before them: choose none or complete"
+        )
+    if context and blocks and context >= blocks:
+        raise ValueError(
+            f"{recipe.path}: 'evaluate: context-window' is {context} of {blocks} tokens "
+            "('tokens-per-sample'): no token would be scored"
+        )
+
+
+def _number(options: dict[str, Any], key: str) -> int:
+    """A whole number's option; 0 where it is not given."""
+    return int(float(options.get(key) or 0))
+
+
 def _check_section(recipe: Recipe, section: str, user_dir: Path) -> None:
     options = recipe.options(section)
     for name, value in options.items():
@@ -83,7 +136,7 @@ def _check_section(recipe: Recipe, section: str, user_dir: Path) -> None:
             meant = near(name, [option.removeprefix("--") for option in known])
             hint = f"nearest: {', '.join(meant)}; " if meant else ""
             raise ValueError(
-                f"{where} is not an option of fairseq-{section} with this recipe's choices "
+                f"{where} is not an option of fairseq-{COMMANDS[section]} with this recipe's choices "
                 f"({hint}see {_help(recipe, section, user_dir)})"
             )
         if action.nargs == 0 and not isinstance(value, bool):
@@ -100,7 +153,7 @@ def _check_section(recipe: Recipe, section: str, user_dir: Path) -> None:
 def _help(recipe: Recipe, section: str, user_dir: Path) -> str:
     """The command that lists the options that there are."""
     arch = f" --arch {recipe.options('train')['arch']}" if section == "train" else ""
-    return f"fairseq-{section} --user-dir {user_dir}{arch} --help"
+    return f"fairseq-{COMMANDS[section]} --user-dir {user_dir}{arch} --help"
 
 
 def known_options(recipe: Recipe, section: str, user_dir: Path) -> dict[str, argparse.Action]:
@@ -122,7 +175,7 @@ def known_options(recipe: Recipe, section: str, user_dir: Path) -> dict[str, arg
 def _fixed(section: str, user_dir: Path) -> list[str]:
     """What the runner itself passes, as far as the parser needs it."""
     fixed = ["data", "--user-dir", str(user_dir)]
-    return fixed + ["--path", "model.pt"] if section == "generate" else fixed
+    return fixed if section == "train" else [*fixed, "--path", "model.pt"]
 
 
 def _check_choice(parser: Any, recipe: Recipe, section: str, name: str) -> None:
@@ -135,15 +188,19 @@ def _check_choice(parser: Any, recipe: Recipe, section: str, name: str) -> None:
     like = difflib.get_close_matches(str(value), choices, n=8, cutoff=0.3) or choices[:8]
     raise ValueError(
         f"{recipe.origin[section, name]}: '{section}: {name}' is {value!r} "
-        f"(choose from {', '.join(like)}, ...; fairseq-{section} --help lists all {len(choices)})"
+        f"(choose from {', '.join(like)}, ...; fairseq-{COMMANDS[section]} --help lists all {len(choices)})"
     )
 
 
 def _parser(section: str) -> argparse.ArgumentParser:
     from fairseq import options
 
-    make = options.get_training_parser if section == "train" else options.get_generation_parser
-    return make()
+    make = {
+        "train": options.get_training_parser,
+        "generate": options.get_generation_parser,
+        "evaluate": options.get_eval_lm_parser,
+    }
+    return make[section]()
 
 
 def _parse(

@@ -9,8 +9,6 @@ _INSTALLED = (USER_DIR / "examples").is_dir()  # put there by setup.py
 REPOSITORY = None if _INSTALLED else USER_DIR.parent
 SCRIPTS = (REPOSITORY or USER_DIR) / "scripts"
 EXAMPLES = (REPOSITORY or USER_DIR) / "examples"
-#: Settings of translation models, for all corpora, by name; only those that need some.
-VARIANTS = EXAMPLES / "translation" / "variants"
 
 
 def corpora() -> dict[str, Path]:

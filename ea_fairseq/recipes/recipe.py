@@ -10,15 +10,13 @@ from typing import Any
 from .. import yaml_file
 from . import places
 from .allowed import check_own
+from .tasks import LANGUAGE_MODELING, TRANSLATION, Task, task_of
 
 #: Sections of a recipe that hold options; ``corpus`` (a path) and ``base`` stand beside them.
-SECTIONS = ("train", "average", "generate", "evaluate")
+SECTIONS = TRANSLATION.sections
 
 #: What all models of a corpus share, in its folder.
 COMMON = "common.yml"
-
-#: fairseq's own Transformer in Lite's size, which comes with the plugin but is no variant.
-BASELINES = ("transformer_lite",)
 
 AVERAGE_KEYS = (
     "num-epoch-checkpoints",
@@ -33,6 +31,8 @@ EVALUATE_KEYS = ("lowercase", "compound-split")
 OPTIONS_OF_THE_RUNNER = {
     "train": ("data", "user-dir", "save-dir", "seed", "restore-file"),
     "generate": ("data", "user-dir", "path", "results-path", "gen-subset"),
+    # Of language models: what makes words of subwords is the corpus' to say.
+    "evaluate": ("data", "user-dir", "path", "results-path", "gen-subset", "post-process"),
 }
 
 
@@ -57,6 +57,11 @@ class Recipe:
     def corpus_name(self) -> str:
         """Name of the folder that describes the corpus, such as ``multi30k.de-en``."""
         return self.corpus.resolve().parent.name
+
+    @property
+    def task(self) -> Task:
+        """What the model is for."""
+        return task_of(self.options("train"))
 
     @property
     def name(self) -> str:
@@ -87,7 +92,22 @@ def load_recipe(path: str | Path, overrides: list[str] | None = None) -> Recipe:
     recipe = Recipe(path, merged["values"]["corpus"], sections, merged["origin"])
     if not recipe.options("train"):
         raise ValueError(f"{path}: neither it nor its bases have a section 'train:'")
+    _check_sections(recipe)
     return recipe
+
+
+def _check_sections(recipe: Recipe) -> None:
+    """Refuse what belongs to the other task."""
+    for name in SECTIONS:
+        if name not in recipe.task.sections and recipe.sections[name]:
+            origin = recipe.origin[name, next(iter(recipe.sections[name]))]
+            raise ValueError(
+                f"{origin}: section '{name}': the task {recipe.task.name} has none (choose from "
+                f"{', '.join(recipe.task.sections)})"
+            )
+    if recipe.task is TRANSLATION:
+        for key, value in recipe.options("evaluate").items():
+            _check_own_key("evaluate", key, value, recipe.origin["evaluate", key], EVALUATE_KEYS)
 
 
 def _load_merged(path: Path, parents: tuple[Path, ...], read: list[Path]) -> dict[str, dict]:
@@ -156,37 +176,66 @@ def _instead_of_a_corpus(folder: Path) -> str:
 
 def variants(corpus: Path) -> list[str]:
     """Every name that `load_recipe` takes beside a corpus' ``common.yml``."""
-    from ..variants import VARIANTS, architectures
-
-    own = [*corpus.glob("*.yml"), *places.VARIANTS.glob("*.yml")]
+    task = _task_of_folder(corpus)
+    own = [*corpus.glob("*.yml"), *task.variants.glob("*.yml")]
     files = {path.stem for path in own if path.stem not in ("common", "corpus")}
-    return sorted(files.union(BASELINES, architectures(), VARIANTS.keys() - {"plain"}))
+    return sorted(files.union([task.baseline], task.architectures(), _served(task) - {"plain"}))
+
+
+def _served(task: Task) -> set[str]:
+    """The variants that, named alone, have a place in the models of a task."""
+    from ..variants import VARIANTS  # takes torch
+
+    found = VARIANTS.values()
+    return {v.name for v in found if task is TRANSLATION or "decoder" in v.arrangement}
+
+
+def _task_of_folder(corpus: Path) -> Task:
+    """The task of a corpus' folder, by what its models share; of a folder of variants, its own.
+
+    Of files that cannot be read as they should, `_load_merged` will say so.
+    """
+    if corpus.resolve() == LANGUAGE_MODELING.variants:
+        return LANGUAGE_MODELING
+    waiting, seen = [corpus / COMMON], set()
+    while waiting:
+        path = waiting.pop().resolve()
+        if path in seen or len(seen) > MOST_FILES or not path.is_file():
+            continue
+        seen.add(path)
+        content = yaml_file.read(path)
+        content = content if isinstance(content, dict) else {}
+        train, bases = content.get("train"), content.get("base", [])
+        if isinstance(train, dict) and "task" in train:
+            return task_of(train)
+        bases = bases if isinstance(bases, list) else [bases]
+        waiting += [path.parent / base for base in bases if isinstance(base, str)]
+    return TRANSLATION
 
 
 def _variant(path: Path) -> dict[str, Any]:
     """The content of ``CORPUS/VARIANT.yml`` where there is no such file: what is common to the
     corpus, and the variant's own settings; of ``variants/VARIANT.yml``, those alone."""
-    alone = path.parent.resolve() == places.VARIANTS
+    task = _task_of_folder(path.parent)
+    alone = path.parent.resolve() == task.variants
     if not alone and not (path.parent / COMMON).exists():
         raise ValueError(f"{path}: no such recipe")
-    if not alone and (places.VARIANTS / path.name).exists():
-        return {"base": [COMMON, str(places.VARIANTS / path.name)]}
-    return {"base": [] if alone else COMMON, "train": _model(path)}
+    if not alone and (task.variants / path.name).exists():
+        return {"base": [COMMON, str(task.variants / path.name)]}
+    return {"base": [] if alone else COMMON, "train": _model(path, task)}
 
 
-def _model(path: Path) -> dict[str, Any]:
+def _model(path: Path, task: Task) -> dict[str, Any]:
     """The training options of an architecture, or of a variant on Lite's, by a file's name."""
-    from ..variants import VARIANTS, architectures
-
     name = path.stem
-    if name in BASELINES or name in architectures():
+    if name == task.baseline or name in task.architectures():
         return {"arch": name}
-    if name in VARIANTS:
-        return {"arch": "ea_transformer_lite", "ea-variant": name}
+    if name in _served(task):
+        return {"arch": task.evolving, "ea-variant": name}
     if "=" in name:
         raise ValueError(
             f"{path.parent}: --variant {name}: a chain is an option of a model: give --variant "
-            f"ea_transformer_lite --set ea-variant={name}"
+            f"{task.evolving} --set ea-variant={name}"
         )
     choices = variants(path.parent)
     near = difflib.get_close_matches(name, choices, n=1)
@@ -241,14 +290,18 @@ def _merge(into: dict[str, dict], content: dict[str, Any], origin: str | dict) -
 
 def _check_key(section: str, key: str, value: Any, file: str) -> None:
     """Refuse keys known to be wrong without asking fairseq; options.py asks fairseq."""
-    known = {"average": AVERAGE_KEYS, "evaluate": EVALUATE_KEYS}.get(section)
-    if known is not None and key not in known:
-        choices = ", ".join(known)
-        raise ValueError(f"{file}: unknown key {f'{section}: {key}'!r} (choose from {choices})")
-    if known is not None:
-        check_own(section, key, value, file)
+    if section == "average":
+        _check_own_key(section, key, value, file, AVERAGE_KEYS)
     if key in OPTIONS_OF_THE_RUNNER.get(section, ()):
         raise ValueError(f"{file}: {f'{section}: {key}'!r} is set by ea-recipe itself")
+
+
+def _check_own_key(section: str, key: str, value: Any, file: str, known: tuple[str, ...]) -> None:
+    """Check a key that is this project's own, and its value."""
+    if key not in known:
+        choices = ", ".join(known)
+        raise ValueError(f"{file}: unknown key {f'{section}: {key}'!r} (choose from {choices})")
+    check_own(section, key, value, file)
 
 
 def _parse_override(text: str) -> dict[str, Any]:

@@ -21,11 +21,12 @@ from .execution import execute
 from .kept_text import keep_text, trained_on
 from .options import model_options
 from .progress import Display, Status, TrainingStatus, duration
-from .recipe import SECTIONS, Recipe
+from .recipe import Recipe
 from .report import shown
 from .resuming import WHEN_TO_STOP, check_when_to_stop, repair_last_checkpoint
 from .runs import Run
 from .steps import Step
+from .tasks import LANGUAGE_MODELING
 
 
 class RecipeRun:
@@ -72,7 +73,7 @@ class RecipeRun:
             "train": self.recipe.options("train"),
         }
         steps = {}
-        for name in SECTIONS:
+        for name in self.recipe.task.sections:
             if name != "train":
                 settings = settings | {name: self.recipe.sections[name]}
             steps[name] = Step(name, self.run.folder, settings)
@@ -131,13 +132,16 @@ class RecipeRun:
 
     def _lost(self, step: Step) -> bool:
         """Whether files that a step had made are gone, and something still needs them."""
-        run, following = self.run, self.steps["generate"]
+        run, names = self.run, list(self.steps)
         made = {
             "average": [run.model(self.recipe)],
             "generate": [run.generated(test_set) for test_set in run.test_sets],
             "evaluate": [run.scores(test_set) for test_set in run.test_sets],
         }
+        if self.recipe.task is LANGUAGE_MODELING:
+            made["evaluate"] += [run.losses(test_set) for test_set in run.test_sets]
         if step.name == "average" and not self.keep_model:
+            following = self.steps[names[names.index("average") + 1]]
             if following.is_done() and not self._lost(following):
                 return False
         return not all(path.exists() for path in made.get(step.name, []))
@@ -194,8 +198,8 @@ class RecipeRun:
                 os.replace(partial / f"generate-{subset}.txt", self.run.generated(test_set))
 
     def _evaluate(self) -> None:
-        for test_set in self.run.subsets.values():
-            command = commands.evaluate_command(self.recipe, self.run, test_set)
+        found = commands.scoring_commands(self.recipe, self.run, self.corpus)
+        for test_set, command in found.items():
             self._execute(command, "evaluate", Status(test_set))
 
     def _results(self) -> dict[str, Any]:
@@ -206,7 +210,7 @@ class RecipeRun:
             "corpus": recipe.corpus_name,
             "recipe": recipe.name,
             "seed": run.seed,
-            "settings": {section: recipe.sections[section] for section in SECTIONS},
+            "settings": {section: recipe.sections[section] for section in self.steps},
             "threads": self.environment.get("OMP_NUM_THREADS"),
             "versions": trained["versions"],
             "parameters": trained.get("parameters") or count_parameters(run.log("train")),

@@ -23,8 +23,13 @@ def print_results(runs: list[Run]) -> None:
     for test_set in scores[0]:
         row = [test_set]
         for i in range(len(labels)):
-            values = [score[test_set]["scores"][i]["score"] for score in scores]
-            row.append(mean_and_deviation(values))
+            found = [score[test_set]["scores"][i] for score in scores]
+            digits = found[0].get("digits", 2)
+            text = mean_and_deviation([one["score"] for one in found], digits)
+            if len(found) == 1 and "interval" in found[0]:
+                low, high = found[0]["interval"]
+                text += f" ({low:.{digits}f} to {high:.{digits}f})"
+            row.append(text)
         rows.append(row)
     seeds = ", ".join(str(run.seed) for run in runs)
     print(f"\n{runs[0].folder.parent}, seed {seeds}\n\n{table(['test set', *labels], rows)}")
@@ -37,7 +42,8 @@ def print_places(recipe: Recipe, run: Run) -> None:
     places = {
         "model": run.model_folder,
         "checkpoint": run.model(recipe),
-        "translations": run.text(run.test_sets[0]).parent,
+        "translations": run.folder / "generate",
+        "losses": run.folder / "losses",
         "scores": run.results,
         "curves": run.curves,
         "logs": run.log("train").parent,
@@ -50,9 +56,9 @@ def print_places(recipe: Recipe, run: Run) -> None:
 
 def print_next(run: Run) -> None:
     """Commands that may come next: three ways to use the model, and a comparison."""
-    source, target = run.languages
     lines = []
     if run.model_folder.exists():
+        source, target = run.languages
         model = shown(run.model_folder)
         translate = shlex.join([program("ea-translate"), model])
         lines += [

@@ -7,7 +7,8 @@
     model/                                       the model folder, exported at the end
     generate/<test set>.txt                      fairseq-generate's output
     generate/<test set>.<language>               the translations, detokenized
-    scores/<test set>.json                       evaluate.py's output
+    scores/<test set>.json                       evaluate.py's output, or evaluate_lm.py's
+    losses/<test set>.json                       a language model's, block by block
     logs/<step>.log  steps/<step>.json           what each step printed; that it is done
     curves.png                                   loss and BLEU of the training
     results.json                                 settings, versions, times, scores
@@ -38,7 +39,7 @@ class Run:
     data: Path
     folder: Path
     seed: int | str
-    languages: tuple[str, str]
+    languages: tuple[str, ...]
     test_sets: list[str]
     members: tuple[Run, ...] = ()
 
@@ -73,6 +74,10 @@ class Run:
     def scores(self, test_set: str) -> Path:
         """evaluate.py's output for a test set."""
         return self.folder / "scores" / f"{test_set}.json"
+
+    def losses(self, test_set: str) -> Path:
+        """A language model's loss in every block of a test set."""
+        return self.folder / "losses" / f"{test_set}.json"
 
     def log(self, step: str) -> Path:
         """Everything that a step printed."""

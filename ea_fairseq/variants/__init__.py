@@ -15,7 +15,16 @@ from pkgutil import iter_modules
 
 from .base import LogitTransform, Place, Projected, State, zero_hidden
 from .options import ATTENTIONS, VariantOptions
-from .registry import VARIANTS, Architecture, Variant, architectures, on_registration, register
+from .registry import (
+    VARIANTS,
+    Architecture,
+    Variant,
+    architectures,
+    language_model,
+    language_models,
+    on_registration,
+    register,
+)
 
 for _module in iter_modules(__path__):
     import_module(f".{_module.name}", __name__)
@@ -31,6 +40,8 @@ __all__ = [
     "Variant",
     "VariantOptions",
     "architectures",
+    "language_model",
+    "language_models",
     "on_registration",
     "register",
     "zero_hidden",

@@ -82,6 +82,22 @@ def on_registration(listener: Callable[[Variant], None]) -> None:
     _listeners.append(listener)
 
 
+def language_model(variant: Variant, architecture: Architecture) -> str | None:
+    """The name of an architecture's language model, which is its decoder alone.
+
+    ``ea_transformer_lm_lite`` for ``ea_transformer_lite``; None where there is none.
+    """
+    if "decoder" not in variant.arrangement or architecture.size != "lite":
+        return None
+    return architecture.name.removesuffix("_lite") + "_lm_lite"
+
+
+def language_models() -> dict[str, str]:
+    """The translation models that have a language model, and its name."""
+    names = {name: language_model(*found) for name, found in architectures().items()}
+    return {name: model for name, model in names.items() if model is not None}
+
+
 def architectures() -> dict[str, tuple[Variant, Architecture]]:
     """All architectures by name, with their variants."""
     return {
