@@ -6,12 +6,16 @@
     python scripts/compare.py baseline.txt new.txt --references test.en
     python scripts/compare.py work/runs/multi30k.de-en/transformer_lite new.txt
 
+    python scripts/compare.py work/runs/cldr.en/transformer_lm_lite \
+        work/runs/cldr.en/ea_transformer_lm_lite
+
 A system is a folder made by ea-recipe (of one seed, or of a recipe with all its seeds) or a
 file of translations as text; beside a run it is compared on that test set of the run which has its
 --references, or as many sentences. Each test set has a row, then all of them together. The interval
 and p leave the choice of sentences and, with several runs, that of the seeds to chance. p by seed
 is sacrebleu's paired bootstrap of runs with the same seed: sentences alone, and less than half as
-large as a two-sided p-value.
+large as a two-sided p-value. Language models are compared by the blocks in which their text was
+scored, in the place of sentences; of their scores the lower one is better.
 """
 
 from __future__ import annotations
@@ -24,6 +28,7 @@ from statistics import mean
 
 from ea_fairseq.files import read_lines, write_json
 from ea_fairseq.recipes.comparison import Row, Runs, compare, read_runs
+from ea_fairseq.recipes.perplexity import LossMeasure
 from ea_fairseq.recipes.scoring import check_lengths, check_words, text_measures
 from ea_fairseq.recipes.tables import mean_and_deviation, table
 
@@ -42,7 +47,10 @@ def main(argv: list[str] | None = None) -> int:
         first, second = read_systems(args)
         rows = compare(first, second, args.samples, args.score)
         if not rows:
-            raise ValueError(f"--score {args.score}: A and B have no score of that name")
+            which = f"--score {args.score}: " if args.score else ""
+            raise ValueError(
+                f"{which}A and B have no score {'of that name' if which else 'in common'}"
+            )
         if args.json:
             systems = {"A": str(args.first), "B": str(args.second), "samples": args.samples}
             write_json(args.json, systems | {"rows": [asdict(row) for row in rows]})
@@ -101,6 +109,8 @@ def read_file(path: Path, args: argparse.Namespace, beside: Runs | None) -> Runs
         if given is None:
             raise ValueError(f"{path}: translations in a file need their --references")
         return {path.name: {args.references.name: text_measures(text, given, args.lowercase)}}
+    if are_language_models(beside):
+        raise ValueError(f"{path}: a file; a language model's run is compared with another run")
     # The score of text; its label tells whether the run's recipe ignores case.
     on_text = {
         name: next(measure for measure in found if measure.label.startswith("sacreBLEU"))
@@ -123,6 +133,12 @@ def read_file(path: Path, args: argparse.Namespace, beside: Runs | None) -> Runs
     return {path.name: {fitting[0]: text_measures(text, measure.references, lowercase)}}
 
 
+def are_language_models(runs: Runs) -> bool:
+    """Whether the runs' scores are of language models, block by block."""
+    test_sets = next(iter(runs.values()))
+    return isinstance(next(iter(test_sets.values()))[0], LossMeasure)
+
+
 def runs_of(system: Runs) -> str:
     """How many runs the numbers of a system are the mean of."""
     return "1 run" if len(system) == 1 else f"{len(system)} runs"
@@ -131,24 +147,26 @@ def runs_of(system: Runs) -> str:
 def left_to_chance(first: Runs, second: Runs) -> str:
     """What the p-values are about, in a line."""
     fewest = min(len(first), len(second))
+    what = "blocks" if are_language_models(first) else "sentences"
     if fewest == 1:
-        return "One run says nothing about other seeds: of that system, sentences alone vary in p"
+        return f"One run says nothing about other seeds: of that system, {what} alone vary in p"
     if fewest < ENOUGH_RUNS:
-        return f"p is about seeds and sentences; from {fewest} runs it is a little too small"
-    return "p is about seeds and sentences"
+        return f"p is about seeds and {what}; from {fewest} runs it is a little too small"
+    return f"p is about seeds and {what}"
 
 
 def as_text(row: Row) -> list[str]:
     """A row of the printed table."""
     first, second = list(row.first.values()), list(row.second.values())
     low, high = row.difference.interval
+    digits = row.digits
     return [
         row.test_set,
         row.score,
-        mean_and_deviation(first),
-        mean_and_deviation(second),
-        f"{mean(second) - mean(first):+.2f}",
-        f"{low:+.2f} to {high:+.2f}",
+        mean_and_deviation(first, digits),
+        mean_and_deviation(second, digits),
+        f"{mean(second) - mean(first):+.{digits}f}",
+        f"{low:+.{digits}f} to {high:+.{digits}f}",
         f"{row.difference.p:.3f}",
         ", ".join(f"{p:.3f}" for p in row.by_seed.values()) or "no seed in common",
     ]

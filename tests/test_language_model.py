@@ -13,8 +13,7 @@ from small_models import EOS, PAD, dictionary, padded, sentences, settings_of
 
 from ea_fairseq.config import EAOptions
 from ea_fairseq.errors import UserError
-from ea_fairseq.variants import language_models
-from ea_fairseq.variants import VARIANTS
+from ea_fairseq.variants import VARIANTS, language_models
 
 TINY = {
     "decoder_embed_dim": 16,

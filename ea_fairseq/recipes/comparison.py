@@ -8,12 +8,14 @@ from pathlib import Path
 
 import numpy
 
+from ..files import read_json
+from .perplexity import LossMeasure, read_losses
 from .runs import seed_folders
 from .scoring import Measure, measures, read_scored
 from .significance import Difference, draw_sentences, sacrebleu_p, sampled_scores, two_level
 
-#: Test set -> measures of it, for one run.
-TestSets = dict[str, list[Measure]]
+#: Test set -> measures of it, for one run. A language model's are of blocks, not of sentences.
+TestSets = dict[str, list[Measure] | list[LossMeasure]]
 #: A system: name of the run (seed1, ...) -> its test sets.
 Runs = dict[str, TestSets]
 
@@ -37,6 +39,7 @@ class Row:
     second: dict[str, float]
     difference: Difference
     by_seed: dict[str, float]
+    digits: int
 
 
 def read_runs(path: Path, seeds: Iterable[int] | None = None) -> Runs:
@@ -52,8 +55,14 @@ def read_runs(path: Path, seeds: Iterable[int] | None = None) -> Runs:
             raise ValueError(f"{folder}: this run is not finished: give its command again")
         if not scored:
             raise ValueError(f"{folder}: neither a file nor a run with scores in it")
-        runs[folder.name] = {score.stem: measures(read_scored(score)) for score in scored}
+        runs[folder.name] = {score.stem: _read_measures(score) for score in scored}
     return runs
+
+
+def _read_measures(path: Path) -> list[Measure] | list[LossMeasure]:
+    """The measures of one run on one test set, from the scores' file."""
+    losses = read_json(path)["files"].get("losses")
+    return read_losses(path.parent / losses) if losses else measures(read_scored(path))
 
 
 def compare(first: Runs, second: Runs, samples: int, score: str = "") -> list[Row]:
@@ -99,9 +108,9 @@ def compare(first: Runs, second: Runs, samples: int, score: str = "") -> list[Ro
 
 @dataclass(frozen=True)
 class _Statistics:
-    """What sacrebleu sums over sentences: name of the run -> (sentences, quantities)."""
+    """What is summed over sentences, or blocks: name of the run -> (sentences, quantities)."""
 
-    measure: Measure
+    measure: Measure | LossMeasure
     first: dict[str, numpy.ndarray]
     second: dict[str, numpy.ndarray]
 
@@ -118,7 +127,7 @@ class _Statistics:
             for measure in picked.values():
                 references = measure.references if references is None else references
                 if measure.references != references:
-                    raise ValueError(f"{test_set}: the references of A and B differ")
+                    raise ValueError(f"{test_set}: the {measure.compared} of A and B differ")
             found.append({name: measure.statistics for name, measure in picked.items()})
         return cls(measure, *found)
 
@@ -135,7 +144,7 @@ class _Statistics:
 
     @property
     def sentences(self) -> int:
-        """Sentences of the test set."""
+        """Sentences of the test set, or blocks."""
         return len(next(iter(self.first.values())))
 
     def row(self, test_set: str, counts: numpy.ndarray) -> Row:
@@ -159,6 +168,7 @@ class _Statistics:
             second=scores[1],
             difference=two_level(first, second, means[1] - means[0]),
             by_seed=by_seed,
+            digits=self.measure.digits,
         )
 
 

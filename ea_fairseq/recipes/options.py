@@ -82,8 +82,8 @@ def check_task(recipe: Recipe, corpus: Corpus) -> None:
     """Check that the recipe is for a corpus of one language, or of two, as its task wants.
 
     Raises:
-        ValueError: it is not; or a language model's text would be scored in blocks that it cannot
-            read, or with a context that it never has.
+        ValueError: it is not; or its model is for the other task; or a language model's text would
+            be scored in blocks that it cannot read, or with a context that it never has.
     """
     wanted = LANGUAGE_MODELING if corpus.language else TRANSLATION
     if recipe.task is not wanted:
@@ -92,8 +92,22 @@ def check_task(recipe: Recipe, corpus: Corpus) -> None:
             f"{recipe.path}: 'train: task' is {recipe.task.name}, and {recipe.corpus} has {found}: "
             f"choose task {wanted.name}, or another corpus"
         )
+    _check_model(recipe)
     if recipe.task is LANGUAGE_MODELING:
         _check_blocks(recipe)
+
+
+def _check_model(recipe: Recipe) -> None:
+    from fairseq.models import ARCH_MODEL_REGISTRY, FairseqLanguageModel
+
+    arch = recipe.options("train")["arch"]
+    is_language_model = issubclass(ARCH_MODEL_REGISTRY[arch], FairseqLanguageModel)
+    if is_language_model != (recipe.task is LANGUAGE_MODELING):
+        kind = "is a language model" if is_language_model else "is no language model"
+        raise ValueError(
+            f"{recipe.path}: 'train: arch' {arch} {kind}, and 'train: task' is {recipe.task.name}: "
+            f"choose {recipe.task.baseline}, {recipe.task.evolving}, ..."
+        )
 
 
 def _check_blocks(recipe: Recipe) -> None:
@@ -136,8 +150,8 @@ def _check_section(recipe: Recipe, section: str, user_dir: Path) -> None:
             meant = near(name, [option.removeprefix("--") for option in known])
             hint = f"nearest: {', '.join(meant)}; " if meant else ""
             raise ValueError(
-                f"{where} is not an option of fairseq-{COMMANDS[section]} with this recipe's choices "
-                f"({hint}see {_help(recipe, section, user_dir)})"
+                f"{where} is not an option of fairseq-{COMMANDS[section]} with this recipe's "
+                f"choices ({hint}see {_help(recipe, section, user_dir)})"
             )
         if action.nargs == 0 and not isinstance(value, bool):
             raise ValueError(f"{where} is a switch: choose from true, false; not {value!r}")
@@ -188,7 +202,8 @@ def _check_choice(parser: Any, recipe: Recipe, section: str, name: str) -> None:
     like = difflib.get_close_matches(str(value), choices, n=8, cutoff=0.3) or choices[:8]
     raise ValueError(
         f"{recipe.origin[section, name]}: '{section}: {name}' is {value!r} "
-        f"(choose from {', '.join(like)}, ...; fairseq-{COMMANDS[section]} --help lists all {len(choices)})"
+        f"(choose from {', '.join(like)}, ...; fairseq-{COMMANDS[section]} --help lists all "
+        f"{len(choices)})"
     )
 
 

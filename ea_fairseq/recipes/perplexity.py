@@ -115,7 +115,7 @@ class LossMeasure:
     context: int
     nats: list[float]
     #: What differs where two of these cannot be compared.
-    compared = "text, or its blocks,"
+    compared = "text, or the blocks that it was scored in,"
 
     @property
     def label(self) -> str:
@@ -151,10 +151,12 @@ class LossMeasure:
         """The score of the whole text, with the middle 95 % of a bootstrap over its blocks."""
         counts = draw_sentences(len(self.nats), SAMPLES)
         samples = sampled_scores(self.statistics, counts, self.score_of)
+        # Of samples as they are: between two that are infinite there is no number.
+        ends = numpy.quantile(samples, [0.025, 0.975], method="nearest")
         return {
             "label": self.label,
             "score": self.score_of(self.statistics.sum(0).tolist()),
-            "interval": [float(end) for end in numpy.quantile(samples, [0.025, 0.975])],
+            "interval": [float(end) for end in ends],
             "digits": self.digits,
             "nats": math.fsum(self.nats),
             "signature": self.signature,

@@ -9,7 +9,7 @@ from typing import Any
 
 from .. import yaml_file
 from . import places
-from .allowed import check_own
+from .allowed import CHOICES, check_own
 from .tasks import LANGUAGE_MODELING, TRANSLATION, Task, task_of
 
 #: Sections of a recipe that hold options; ``corpus`` (a path) and ``base`` stand beside them.
@@ -90,14 +90,16 @@ def load_recipe(path: str | Path, overrides: list[str] | None = None) -> Recipe:
         raise ValueError(f"{path}: neither it nor its bases have 'corpus: <corpus.yml>'")
     sections = {name: merged["values"].get(name, {}) for name in SECTIONS}
     recipe = Recipe(path, merged["values"]["corpus"], sections, merged["origin"])
+    _check_sections(recipe)
     if not recipe.options("train"):
         raise ValueError(f"{path}: neither it nor its bases have a section 'train:'")
-    _check_sections(recipe)
     return recipe
 
 
 def _check_sections(recipe: Recipe) -> None:
-    """Refuse what belongs to the other task."""
+    """Refuse what belongs to the other task; one that there is not is left to options.py."""
+    if recipe.options("train").get("task", TRANSLATION.name) not in CHOICES["task"]:
+        return
     for name in SECTIONS:
         if name not in recipe.task.sections and recipe.sections[name]:
             origin = recipe.origin[name, next(iter(recipe.sections[name]))]

@@ -112,6 +112,9 @@ class Measure:
     metric: Metric
     hypotheses: list[str]
     references: list[str]
+    #: Digits behind the point that are worth showing; what differs where two cannot be compared.
+    digits = 2
+    compared = "references"
 
     def score(self) -> Score:
         """The score of all sentences together."""

@@ -1,0 +1,154 @@
+"""Perplexities are counts and sums over blocks, against loops; comparing them is a bootstrap."""
+
+import json
+import math
+import random
+
+import compare
+import pytest
+
+from ea_fairseq.files import write_json
+from ea_fairseq.recipes.perplexity import (
+    LossMeasure,
+    ScoredText,
+    read_losses,
+    scored_text,
+    write_losses,
+)
+
+EOS, UNK = 0, 1
+SYMBOLS = {
+    "none": ["</s>", "<unk>", "a", "dog", "b@@"],
+    "bpe": ["</s>", "<unk>", "lo@@", "w", "er", "@", "dog"],
+    "sentencepiece": ["</s>", "<unk>", "\u2581lo", "w", "er", "\u2581", "\u2581dog"],
+}
+LINES = {  # tokens of one text, and the words that they are, each line's end one of them
+    "none": ([2, 3, 0, 0, 1, 4, 0], ["a", "dog", "</s>", "</s>", "<unk>", "b@@", "</s>"]),
+    "bpe": ([2, 3, 6, 0, 1, 2, 2, 4, 0], ["low", "dog", "</s>", "<unk>", "loloer", "</s>"]),
+    "sentencepiece": ([2, 3, 6, 0, 5, 3, 4, 0], ["low", "dog", "</s>", "wer", "</s>"]),
+}
+
+
+def counted(subword, blocks, unit="word"):
+    settings = {"unit": unit, "subword": subword, "mode": "none"}
+    return scored_text(blocks, SYMBOLS[subword], EOS, UNK, settings)
+
+
+@pytest.mark.parametrize("subword", list(LINES))
+@pytest.mark.parametrize("length", [1, 2, 3, 100])
+def test_words_are_counted_once_however_blocks_cut_them(subword, length):
+    tokens, words = LINES[subword]
+    blocks = [tokens[start : start + length] for start in range(0, len(tokens), length)]
+    found = counted(subword, blocks)
+    assert sum(found.units) == len(words)
+    assert sum(found.tokens) == len(tokens) and found.tokens == [len(block) for block in blocks]
+    assert found.line_ends == tokens.count(EOS) and found.unknown == tokens.count(UNK)
+    assert found.text == counted(subword, [tokens]).text
+
+
+def test_the_hash_is_that_of_the_words_whatever_they_are_split_into():
+    words = ["</s>", "<unk>", "low", "dog", "loloer"]
+    whole = [[2, 3, 0, 1, 4, 0]]
+    settings = {"unit": "word", "subword": "none", "mode": "none"}
+    found = scored_text(whole, words, EOS, UNK, settings).text
+    assert found == counted("bpe", [LINES["bpe"][0]]).text
+    other = [[2, 3, 0, 1, 3, 0]]
+    assert found != scored_text(other, words, EOS, UNK, settings).text
+
+
+def measure(nats, units, unit="word", text="text", context=0):
+    scored = ScoredText(unit, text, "none", "none", units, units, 0, 0)
+    return LossMeasure(scored, context, nats)
+
+
+@pytest.mark.parametrize("unit", ["word", "character"])
+def test_scores_are_means_over_all_words_with_an_interval_around(unit):
+    generator = random.Random(1)
+    units = [generator.randint(1, 30) for _ in range(40)]
+    nats = [count * generator.uniform(1, 3) for count in units]
+    found = measure(nats, units, unit).score()
+    mean = sum(nats) / sum(units)
+    assert found["score"] == pytest.approx(math.exp(mean) if unit == "word" else mean / math.log(2))
+    assert found["nats"] == pytest.approx(sum(nats))
+    low, high = found["interval"]
+    assert low < found["score"] < high
+    # Half as many blocks tell less.
+    fewer = measure(nats[:20], units[:20], unit).score()["interval"]
+    assert fewer[1] - fewer[0] > high - low
+
+
+def test_a_hopeless_model_has_an_infinite_perplexity_and_no_traceback():
+    found = measure([5000.0, 4000.0], [2, 2]).score()
+    assert found["score"] == math.inf and found["interval"] == [math.inf, math.inf]
+
+
+def test_losses_are_read_as_they_were_written(tmp_path):
+    written = [measure([1.5, 2.5], [2, 1]), measure([1.0, 2.0, 0.25], [1, 1, 1], context=8)]
+    write_losses(tmp_path / "losses" / "test.json", written)
+    assert read_losses(tmp_path / "losses" / "test.json") == written
+
+
+@pytest.fixture
+def runs(tmp_path):
+    """Writes a run: system, seed and the losses of its blocks."""
+
+    def write(system, seed, nats, units, **more):
+        folder = tmp_path / system / f"seed{seed}"
+        found = measure(nats, units, **more)
+        write_losses(folder / "losses" / "test.json", [found])
+        content = {"files": {"losses": "../losses/test.json"}, "scores": [found.score()]}
+        (folder / "scores").mkdir()
+        write_json(folder / "scores" / "test.json", content)
+        return str(tmp_path / system)
+
+    return write
+
+
+UNITS = [5, 9, 2, 7, 7, 3, 8, 4, 6, 5]
+
+
+def losses(level, seed):
+    generator = random.Random(seed)
+    return [count * (level + generator.uniform(-0.3, 0.3)) for count in UNITS]
+
+
+def test_two_language_models_are_compared_block_by_block(tmp_path, runs, capsys):
+    first, second = runs("A", 1, losses(2, 1), UNITS), runs("B", 1, losses(1.5, 2), UNITS)
+    assert compare.main([first, second, "--json", str(tmp_path / "out.json")]) == 0
+    (row,) = json.loads((tmp_path / "out.json").read_text())["rows"]
+    perplexity = [math.exp(sum(losses(*of)) / sum(UNITS)) for of in ((2, 1), (1.5, 2))]
+    assert row["sentences"] == len(UNITS)
+    assert row["difference"]["observed"] == pytest.approx(perplexity[1] - perplexity[0])
+    low, high = row["difference"]["interval"]
+    assert low < row["difference"]["observed"] < high < 0
+    assert row["difference"]["p"] < 0.05
+    assert "blocks alone vary in p" in capsys.readouterr().out
+
+
+def test_a_language_model_does_not_differ_from_itself_and_seeds_count(tmp_path, runs, capsys):
+    for seed in (1, 2, 3):
+        first = runs("A", seed, losses(2, seed), UNITS)
+    assert compare.main([first, first]) == 0
+    printed = capsys.readouterr().out
+    assert "1.000" in printed and "3 runs" in printed and "seeds and blocks" in printed
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        {"units": [count + 1 for count in UNITS]},
+        {"units": UNITS, "text": "another text"},
+        {"units": UNITS, "unit": "character"},
+    ],
+)
+def test_what_was_scored_otherwise_does_not_compare(runs, other, capsys):
+    first, second = runs("A", 1, losses(2, 1), UNITS), runs("B", 1, losses(2, 2), **other)
+    assert compare.main([first, second]) == 1
+    (line,) = capsys.readouterr().err.strip().splitlines()
+    assert "no score in common" in line if "unit" in other else "of A and B differ" in line
+
+
+def test_a_file_of_translations_is_no_language_model(tmp_path, runs, capsys):
+    (tmp_path / "text").write_text("a line\n")
+    assert compare.main([runs("A", 1, losses(2, 1), UNITS), str(tmp_path / "text")]) == 1
+    assert "language model's run" in capsys.readouterr().err
