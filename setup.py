@@ -15,8 +15,9 @@ CARRIED = [
         ROOT / "scripts" / f"{name}.py"
         for name in (
             *("ablation", "attention_statistics", "average_checkpoints", "compare"),
-            *("evaluate", "evaluate_lm", "export_model", "model_cost", "plot_attention", "plot_training"),
-            *("prepare", "run_recipe", "syntax_hints", "time_to_match", "translate"),
+            *("evaluate", "evaluate_lm", "export_model", "model_cost", "plot_attention"),
+            *("plot_training", "prepare", "run_recipe", "syntax_hints", "time_to_match"),
+            "translate",
         )
     ),
 ]

@@ -1,6 +1,7 @@
 """What turns a recipe (a short YAML file) into runs: reading, checking, commands, steps, scores.
 
 command.py       ``ea-recipe``
+tasks.py         translation and language modelling: what differs between the two
 recipe.py        read a recipe and its bases, apply overrides, check sections and keys
 options.py       check options against the parsers of fairseq itself
 meanings.py      what others call fairseq's options
@@ -25,6 +26,8 @@ side_by_side.py  several runs at once
 runs.py          where runs lie on disk and what they hold
 generation.py    translations out of fairseq-generate's output, in corpus order
 scoring.py       every score, by sacrebleu
+block_losses.py  fairseq-eval-lm, with the loss of every block
+perplexity.py    what these losses come to, by words or characters
 significance.py  bootstrap over seeds and sentences
 comparison.py    two systems beside each other, test set by test set
 curves.py        learning curves out of fairseq's logs or TensorBoard
