@@ -75,7 +75,7 @@ def _plot(models: list[Path], args: argparse.Namespace) -> None:
     from .translator import Translator
 
     if len(models) > 1:
-        raise ValueError("--plot draws one model, without --ensemble")
+        raise ValueError("--ensemble does not go with --plot, which draws one model")
     output, text = Path(args.plot[0]), args.plot[1]
     check_picture(output)
     translator = Translator(models[0], device=args.device, dtype=args.dtype, threads=args.threads)
