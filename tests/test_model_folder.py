@@ -105,6 +105,7 @@ def test_what_config_json_says_is_checked(folder, tmp_path):
             "does not fit the model",
         ),
         ({"options": {**sizes, "encoder_embed_path": "/etc/passwd"}}, "encoder_embed_path is no"),
+        ({"arch": "fconv", "options": {"encoder_layers": "[exit()]"}}, "was not executed"),
         ({"options": {**sizes, "dropout": {"a": 1}}}, "option dropout of ea_transformer_lite"),
         ({"options": {**sizes, "ea_alpha": 7}}, "--ea-alpha must be a number in [0, 1], not 7"),
         ({"text": {**text, "source_lang": "../de"}}, "'../de' is no language code"),

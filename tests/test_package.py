@@ -1,12 +1,14 @@
 """The built package, installed away from the clone, holds all that its commands need."""
 
 import re
+import sys
 import tarfile
 import zipfile
 from importlib.metadata import PathDistribution
 
 from installed import ROOT, distributions, installed, shell
 
+from ea_fairseq.recipes import command
 from ea_fairseq.recipes.places import corpora
 
 
@@ -49,3 +51,13 @@ def test_every_recipe_is_named_from_any_folder_and_makes_its_files_there(tmp_pat
     assert {p.rsplit("/", 1)[1] for p in programs} >= {"prepare.py", "average_checkpoints.py"}
     assert all(program.startswith(str(installed())) for program in programs)
     assert str(ROOT) not in output and not any(tmp_path.iterdir())
+
+
+def test_without_the_extra_recipes_are_refused_by_its_name_and_the_folder_is_told(
+    monkeypatch, capsys
+):
+    monkeypatch.setitem(sys.modules, "babel", None)  # as if it were not installed
+    assert command.main(["--user-dir"]) == 0
+    assert command.main(["cldr.de-en", "--variant", "transformer_lite"]) == 1
+    error = capsys.readouterr().err
+    assert error == "ea-recipe: error: babel is not installed: pip install 'ea_fairseq[recipes]'\n"

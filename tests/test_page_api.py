@@ -157,7 +157,7 @@ def test_what_it_does_not_allow_is_refused_as_it_says(port, description, path):
     @SOME
     @given(st.binary())
     def send(body):
-        # 400 for what is no UTF-8.
+        # 400 for what is no UTF-8, or nested too deeply.
         assert check(ask(port, path, body, method="POST"), found, description) in (400, 422)
 
     ask_for()

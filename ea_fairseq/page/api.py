@@ -137,8 +137,8 @@ class _Failed(Exception):
 
 
 _PROBLEMS = {
-    400: "the host name is not served, the body is no UTF-8, or the model does not have what was "
-    "asked for",
+    400: "the host name is not served, the body cannot be read, or the model does not have what "
+    "was asked for",
     403: "a request of another site",
     404: "no such model",
     408: "the request did not come in time",
