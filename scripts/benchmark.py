@@ -7,6 +7,7 @@
     python scripts/benchmark.py --device cuda --dtype bfloat16
     python scripts/benchmark.py --traffic
     python scripts/benchmark.py --inductor
+    python scripts/benchmark.py --suite translate EA_MODEL PLAIN_MODEL --input test.de
 
 Both models work alternately in one process (A B B A), after a warm-up; times are medians. Suites:
 
@@ -23,6 +24,9 @@ alone, our kernels and the baseline's fused attention, and what time these allow
 
 --inductor takes the time of one attention forward and backward on 4,096 tokens three ways in turn:
 torch's operators, what torch.compile makes of them, and our kernels.
+
+--suite translate is scripts/benchmark_translation.py: trained models, whole searches, beside
+fairseq's and CTranslate2.
 
 Tokens are random, sentences of a batch up to an eighth shorter than its longest. Close other
 programs first: on a busy machine the figures say nothing.
@@ -268,6 +272,11 @@ def print_table(rows: list[dict[str, Any]], archs: tuple[str, str]) -> None:
 
 
 def main(argv: list[str] | None = None) -> int:
+    argv = sys.argv[1:] if argv is None else argv
+    if argv[:2] == ["--suite", "translate"]:
+        import benchmark_translation
+
+        return benchmark_translation.main(argv[2:])
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )

@@ -6,8 +6,8 @@
 Every engine translates the same sentences, whose tokens are made beforehand, with the same beam, in
 turn, several times; what is printed is the median. fairseq's search runs over the batches that ours
 makes. CTranslate2 (``pip install ctranslate2``) takes plain Transformers alone, through its own
-converter. Close other programs first, or count the processor's time (--cpu-time), which they
-disturb less.
+converter. Start-up is not counted. Close other programs first, or count the processor's time
+(--cpu-time), which they disturb less.
 """
 
 from __future__ import annotations

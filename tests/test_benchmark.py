@@ -189,3 +189,11 @@ def test_wrong_options_are_named(arguments, message, capsys):
     except SystemExit as stop:
         assert stop.code != 0
     assert message in capsys.readouterr().err
+
+
+def test_the_suite_translate_is_the_benchmark_of_translation(capsys):
+    arguments = ["--suite", "translate", "model", "--input", "test.de", "--rounds", "0"]
+    assert benchmark.main(arguments) == 1
+    assert capsys.readouterr().err == (
+        "benchmark_translation.py: error: --rounds 0: give 1 or more\n"
+    )

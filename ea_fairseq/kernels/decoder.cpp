@@ -91,7 +91,7 @@ class Decoding {
   void step(const DecodingStep& step);
 
  private:
-  static constexpr int64_t block = 96;  // rows that go through all layers together
+  static constexpr int64_t block = 192;  // rows that go through all layers together
   static constexpr int64_t piece = 8 * Linear::panel;  // logits of a row at once
 
   // Keys by head, dimension and position, values by position, of all sentences.
@@ -176,7 +176,8 @@ class Decoding {
 
   // Where blocks of rows begin, and the end: hypotheses of a sentence stay together.
   static std::vector<int64_t> blocks_of(const DecodingStep& step) {
-    const int64_t count = std::max((step.rows + block - 1) / block, step.threads);
+    const int64_t share = (step.rows + step.threads - 1) / step.threads;
+    const int64_t count = (share + block - 1) / block * step.threads;
     std::vector<int64_t> begins = {0};
     for (int64_t i = 1; i <= count; ++i) {
       int64_t end = step.rows * i / count;
@@ -199,7 +200,8 @@ class Decoding::Block {
       buffer->reserve(rows * d.width);
     for (Buffer<float>* buffer : {&s.self_carry, &s.cross_carry, &s.evolved})
       buffer->reserve(rows * d.heads * carry_line);
-    s.padded.reserve(d.heads * whole_vectors(d.head_dim, lanes<float>));
+    s.padded.reserve(whole_vectors(d.head_dim, lanes<float>));
+    std::fill_n(s.padded.data(), whole_vectors(d.head_dim, lanes<float>), 0.0f);
     s.logits.reserve(rows * piece);
     s.keys.resize(time + 1);
     s.values.resize(time + 1);
@@ -264,15 +266,13 @@ class Decoding::Block {
       s.keys[i] = kept(o.times[i], layer, 0) + row * d.stride;
       s.values[i] = kept(o.times[i], layer, 1) + row * d.stride;
     }
-    const int64_t deep = whole_vectors(d.head_dim, lanes<float>);
     for (int64_t h = 0; h < d.heads; ++h) {
       const float* query = s.queries.data() + n * d.width + h * d.head_dim;
-      std::fill_n(s.padded.data(), deep, 0.0f);
       std::copy_n(query, d.head_dim, s.padded.data());
       for (int64_t i = 0; i < columns; ++i) {
         const float* key = s.keys[i] + h * d.head_dim;
         Vector<float> sum = {};
-        for (int64_t x = 0; x < deep; x += lanes<float>)
+        for (int64_t x = 0; x < d.head_dim; x += lanes<float>)
           sum += load<Vector<float>>(s.padded.data() + x) * load<Vector<float>>(key + x);
         logits[h * maps.self.line + i] = total<float>(sum);
       }
