@@ -70,6 +70,7 @@ def test_every_shown_command_is_known_here():
         "python scripts/export_model.py",
         "ea-translate",
         "ea-recipe",  # in test_docs.py
+        "source .venv/bin/activate",
         "torchrun",  # in test_same_result.py
         "bash scripts/check_gpu.sh",  # in test_check_gpu.py
     )
@@ -149,7 +150,15 @@ def test_demo_prints_score_signature_and_ten_translations(tmp_path):
     assert re.search(r"^train +\d+ epochs?, 3 updates", output, re.M)
     assert re.search(r"^sacreBLEU.*: nrefs:1\|.*\|version:", output, re.M)
     assert len(re.findall(r"^  translation ", output, re.M)) == 10
-    assert f"checkpoint    {tmp_path}" in output and "ea-translate" in output
+    assert f"checkpoint    {tmp_path}" in output
+    activate, *uses = [c for c in COMMANDS if " work/runs/cldr" in c or c.startswith("source ")]
+    assert activate == "source .venv/bin/activate"
+    (tmp_path / "new.de").write_text("Heute ist Montag.\n\n")
+    translate, serve = (use.replace(" work/", f" {tmp_path}/") for use in uses)
+    run(translate, tmp_path)
+    assert (tmp_path / "new.en").read_text().count("\n") == 2
+    for way in (translate.partition(" < ")[0], serve.partition(" ")[2], "Translator("):
+        assert way in output
     again = run(command, ROOT, more)
     assert re.search(r"^train +done before", again, re.M)
     assert output[output.index("== ") :].splitlines()[-1] == again.splitlines()[-1]
