@@ -53,6 +53,31 @@ def test_every_recipe_is_named_from_any_folder_and_makes_its_files_there(tmp_pat
     assert str(ROOT) not in output and not any(tmp_path.iterdir())
 
 
+def test_every_script_of_the_wheel_runs_there_and_those_that_the_package_names_are_in_it(tmp_path):
+    scripts = installed() / "ea_fairseq" / "scripts"
+    names = sorted(path.name for path in scripts.glob("*.py"))
+    sources = "".join(path.read_text() for path in (ROOT / "ea_fairseq").rglob("*.py"))
+    named = re.findall(r"SCRIPTS / \"(\w+\.py)\"", sources)
+    assert "compare.py" in named and set(named) <= set(names)
+    (tmp_path / "help.py").write_text(HELP)
+    helped = shell(f"python help.py {scripts} {' '.join(names)}", tmp_path)
+    assert helped.count("usage: ") == len(names)
+
+
+# One process for all of them: each has what the others import.
+HELP = """
+import runpy, sys
+folder, *names = sys.argv[1:]
+sys.path.insert(0, folder)
+for name in names:
+    sys.argv = [name, "--help"]
+    try:
+        runpy.run_path(f"{folder}/{name}", run_name="__main__")
+    except SystemExit as end:
+        assert not end.code
+"""
+
+
 def test_without_the_extra_recipes_are_refused_by_its_name_and_the_folder_is_told(
     monkeypatch, capsys
 ):
