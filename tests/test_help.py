@@ -1,54 +1,47 @@
 """Help is there at once: it imports none of what takes seconds."""
 
+import json
 import re
 import subprocess
 import sys
 from pathlib import Path
 
-import pytest
-
 ROOT = Path(__file__).resolve().parents[1]
-SCRIPTS = sorted(path.name for path in (ROOT / "scripts").glob("*.py"))
+SCRIPTS = sorted((ROOT / "scripts").glob("*.py"))
+CONSOLE = dict(re.findall(r'"(ea-\w+) = ([\w.:]+)"', (ROOT / "setup.py").read_text()))
 
-# Runs a program with --help, and then says which of the large packages it has imported.
-LOOK = """
-import runpy, sys
-kind, name, *large = sys.argv[1:]
-sys.argv = [name, "--help"]
-try:
-    if kind == "script":
-        sys.path.insert(0, name.rpartition("/")[0])
-        runpy.run_path(name, run_name="__main__")
-    else:
-        module, _, function = name.partition(":")
-        sys.exit(getattr(__import__(module, fromlist=[function]), function)())
-except SystemExit as end:
-    assert not end.code, end.code
-print("imported:", *sorted(set(large) & set(sys.modules)))
-"""
 LARGE = ("torch", "fairseq", "matplotlib", "pandas", "tensorboard", "hydra")
 EXTRAS = ("babel", "num2words", "fastapi", "uvicorn")  # which need not be there
 
+# One process for all programs: runs each with --help, and prints what it says and which of the
+# packages are imported since.
+LOOK = """
+import contextlib, io, json, runpy, sys
+programs, packages, folder = json.loads(sys.argv[1])
+sys.path.insert(0, folder)
+for program in programs:
+    sys.argv = [program.rpartition("/")[2], "--help"]
+    output = io.StringIO()
+    try:
+        with contextlib.redirect_stdout(output):
+            if program.endswith(".py"):
+                runpy.run_path(program, run_name="__main__")
+            module, _, function = program.partition(":")
+            getattr(__import__(module, fromlist=[function]), function)()
+    except SystemExit as end:
+        assert not end.code, (program, end.code)
+    imported = [name for name in packages if sys.modules.pop(name, None)]
+    print(json.dumps([program, output.getvalue(), imported]))
+"""
 
-def helped(kind, name):
-    """What --help prints, and the large packages that it imports."""
-    done = subprocess.run(
-        [sys.executable, "-c", LOOK, kind, name, *LARGE, *EXTRAS], capture_output=True, text=True
-    )
+
+def test_help_of_every_command_imports_nothing_large():
+    programs = [*map(str, SCRIPTS), *CONSOLE.values()]
+    given = json.dumps([programs, [*LARGE, *EXTRAS], str(ROOT / "scripts")])
+    done = subprocess.run([sys.executable, "-c", LOOK, given], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
-    text, _, imported = done.stdout.rpartition("imported:")
-    return text, imported.split()
-
-
-@pytest.mark.parametrize("script", SCRIPTS)
-def test_help_of_a_script_imports_nothing_large(script):
-    text, imported = helped("script", str(ROOT / "scripts" / script))
-    assert text.startswith("usage: ") and "--help" in text
-    assert imported == []
-
-
-@pytest.mark.parametrize("program", ["ea-translate", "ea-recipe"])
-def test_help_of_a_console_script_imports_nothing_large(program):
-    name = re.search(rf'"{program} = ([\w.:]+)"', (ROOT / "setup.py").read_text())[1]
-    text, imported = helped("function", name)
-    assert text.startswith(f"usage: {program}") and imported == []
+    found = [json.loads(line) for line in done.stdout.splitlines()]
+    assert [program for program, _, _ in found] == programs and len(CONSOLE) == 2
+    for program, output, imported in found:
+        assert output.startswith("usage: ") and "--help" in output, program
+        assert imported == [], program
