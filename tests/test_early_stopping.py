@@ -1,6 +1,7 @@
 """A training stopped and continued ends where it would have ended without the stop."""
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -35,6 +36,21 @@ def test_patience_survives_restarts(tmp_path):
         assert STOPPED not in train(parts, "--patience", "3", "--max-epoch", epoch)
     assert STOPPED in train(parts, "--patience", "3")
     assert epochs(parts) == 4
+
+
+def test_patience_goes_by_bleu_where_it_is_told_to(tmp_path):
+    """A model of two epochs scores nothing, however its loss falls."""
+    bleu = ["--eval-bleu", "--eval-bleu-args", '{"beam": 1, "max_len_b": 9}']
+    bleu += ["--best-checkpoint-metric", "bleu", "--maximize-best-checkpoint-metric"]
+    done = run("train", *training(corpus(), tmp_path, *bleu, "--patience", "2", "--max-epoch", "9"))
+    assert done.status == 0 and STOPPED in done.output(), done.errors()
+    found = re.findall(
+        r"valid on 'valid' subset \| loss ([\d.]+) .*\| bleu ([\d.]+)", done.output()
+    )
+    losses, scores = zip(*((float(loss), float(score)) for loss, score in found), strict=True)
+    assert list(losses) == sorted(losses, reverse=True) and losses[0] > losses[-1]
+    # The best, and then as many that are no better as patience allows.
+    assert scores.index(max(scores)) == len(scores) - 3 and len(scores) < 9
 
 
 def test_patience_survives_a_signal_in_the_middle_of_an_epoch(tmp_path):

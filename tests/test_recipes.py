@@ -1,6 +1,8 @@
 """The recipes in examples/: every command fits fairseq's parsers, variants differ as named."""
 
 import re
+import subprocess
+import sys
 
 import pytest
 import yaml
@@ -170,11 +172,11 @@ def test_recipes_of_the_papers_have_the_numbers_of_table_10(corpus, dropout, acc
 
 
 def test_later_bases_and_the_file_itself_win(tmp_path):
-    write_yaml(tmp_path / "a.yml", {"corpus": "corpus.yml", "train": {"lr": 1, "dropout": 1}})
-    write_yaml(tmp_path / "b.yml", {"train": {"dropout": 2, "arch": "x"}})
+    write_yaml(tmp_path / "a.yml", {"corpus": "corpus.yml", "train": {"lr": 1, "dropout": 0.1}})
+    write_yaml(tmp_path / "b.yml", {"train": {"dropout": 0.2, "arch": "x"}})
     write_yaml(tmp_path / "c.yml", {"base": ["a.yml", "b.yml"], "train": {"arch": "y"}})
     recipe = load_recipe(tmp_path / "c.yml")
-    assert recipe.options("train") == {"lr": 1, "dropout": 2, "arch": "y"}
+    assert recipe.options("train") == {"lr": 1, "dropout": 0.2, "arch": "y"}
     files = {key: recipe.origin["train", key] for key in recipe.options("train")}
     assert files == {key: str(tmp_path / f"{key2}.yml") for key, key2 in FROM.items()}
 
@@ -344,6 +346,8 @@ def test_what_could_import_write_or_connect_is_refused(tmp_path, section, option
         ("train", "patience", -2, ["is -2: expected a number from -1"]),
         ("train", "encoder-embed-dim", 0, ["expected a number from 1"]),
         ("train", "decoder-attention-heads", 3, ["decoder-embed-dim is 160", "heads 3 does not"]),
+        ("train", "best-checkpoint-metric", "bleu", ["needs eval-bleu", "maximize"]),
+        ("train", "maximize-best-checkpoint-metric", True, ["a lower loss is better"]),
         ("generate", "beam", 0, ["is 0: expected a number from 1"]),
         ("generate", "nbest", 9, ["nbest is 9: choose from 1 to beam, 5"]),
         ("generate", "temperature", -1, ["expected a number from 0"]),
@@ -356,6 +360,23 @@ def test_numbers_out_of_their_range_are_refused(tmp_path, section, option, value
         check_options(load_recipe(tmp_path / "own.yml"), USER_DIR)
     for word in [str(tmp_path / "own.yml"), option, *words]:
         assert word in str(error.value)
+
+
+def test_mistakes_that_need_no_fairseq_are_found_before_it_is_imported():
+    """It takes seconds, and torch too."""
+    code = """if True:
+        import sys
+        from ea_fairseq.recipes.command import main
+        for option in sys.argv[1:]:
+            assert main(["multi30k.de-en", "--variant", "x", "--dry-run", "--set", option]) == 1
+        assert not {"torch", "fairseq"} & set(sys.modules)
+    """
+    options = ["dropout=1.7", "trian.lr=1", "lr", "average.num-epoch-checkpoints=0"]
+    command = [sys.executable, "-c", code, *options]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    for option, line in zip(options, done.stderr.splitlines(), strict=True):
+        assert line.startswith(f"ea-recipe: error: --set {option}: ")
 
 
 def test_numbers_at_the_ends_of_their_ranges_are_taken(tmp_path):

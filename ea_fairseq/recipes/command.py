@@ -98,11 +98,10 @@ def main(argv: list[str] | None = None) -> int:
             raise ValueError(f"--jobs {args.jobs}: choose at least 1")
         if args.fresh and "train" not in args.steps:
             raise ValueError("--fresh throws the training away: give it with the step train")
-        load_plugin(places.USER_DIR)
-        for recipe in recipes:
-            check_options(recipe, places.USER_DIR)
         corpora = [corpus_config.load(recipe.corpus) for recipe in recipes]
+        load_plugin(places.USER_DIR)  # takes seconds
         for recipe, corpus in zip(recipes, corpora, strict=True):
+            check_options(recipe, places.USER_DIR)
             check_task(recipe, corpus)
             check_subwords(recipe, corpus)
             for option in ("examples", "ensemble"):

@@ -158,7 +158,6 @@ def _check_section(recipe: Recipe, section: str, user_dir: Path) -> None:
         if action.nargs not in (0, "?") and value is True:
             raise ValueError(f"{where} takes a value, not true")
         allowed.check(action, value, where)
-        ranges.check(name, value, where)
     words = _fixed(section, user_dir) + as_arguments(options)
     args = _parse(_parser(section), words, recipe, section)
     ranges.check_together(args, f"{recipe.path}: '{section}'")

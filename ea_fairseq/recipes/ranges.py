@@ -67,6 +67,18 @@ def check_together(args: Any, where: str) -> None:
                 f"{where}: {side}-embed-dim is {dim}, which {side}-attention-heads {heads} does "
                 "not divide"
             )
+    metric = getattr(args, "best_checkpoint_metric", None)
+    maximize = getattr(args, "maximize_best_checkpoint_metric", False)
+    if metric == "bleu" and not (maximize and args.eval_bleu):
+        raise ValueError(
+            f"{where}: best-checkpoint-metric bleu needs eval-bleu: true and "
+            "maximize-best-checkpoint-metric: true: a higher one is better"
+        )
+    if maximize and metric in ("loss", "nll_loss", "ppl"):
+        raise ValueError(
+            f"{where}: maximize-best-checkpoint-metric: a lower {metric} is better: leave it out, "
+            "or choose best-checkpoint-metric: bleu"
+        )
     beam, best = getattr(args, "beam", None), getattr(args, "nbest", None)
     if beam and best and best > beam:
         raise ValueError(f"{where}: nbest is {best}: choose from 1 to beam, {beam}")

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from .. import yaml_file
-from . import places
+from . import places, ranges
 from .allowed import CHOICES, check_own
 from .tasks import LANGUAGE_MODELING, TRANSLATION, Task, task_of
 
@@ -83,9 +83,12 @@ def load_recipe(path: str | Path, overrides: list[str] | None = None) -> Recipe:
         ValueError: unknown sections or keys, bases that lead in a circle, unreadable YAML.
     """
     path = Path(path)
+    parsed = {f"--set {override}": _parse_override(override) for override in overrides or []}
+    for origin, content in parsed.items():  # what is wrong in itself is said before files are read
+        _merge({"values": {}, "origin": {}}, content, origin)
     merged = _load_merged(path, (), [])
-    for override in overrides or []:
-        _merge(merged, _parse_override(override), f"--set {override}")
+    for origin, content in parsed.items():
+        _merge(merged, content, origin)
     if "corpus" not in merged["values"]:
         raise ValueError(f"{path}: neither it nor its bases have 'corpus: <corpus.yml>'")
     sections = {name: merged["values"].get(name, {}) for name in SECTIONS}
@@ -296,6 +299,7 @@ def _check_key(section: str, key: str, value: Any, file: str) -> None:
         _check_own_key(section, key, value, file, AVERAGE_KEYS)
     if key in OPTIONS_OF_THE_RUNNER.get(section, ()):
         raise ValueError(f"{file}: {f'{section}: {key}'!r} is set by ea-recipe itself")
+    ranges.check(key, value, f"{file}: {f'{section}: {key}'!r}")
 
 
 def _check_own_key(section: str, key: str, value: Any, file: str, known: tuple[str, ...]) -> None:
