@@ -3,8 +3,12 @@
 
     python scripts/attention_statistics.py model --test test.de
     python scripts/attention_statistics.py baseline model --test test.de --plot statistics.png
+    python scripts/attention_statistics.py work/runs/cldr.en/transformer_lm_lite/seed1 \\
+        --test work/data/cldr.en/bpe/test.en
 
-For each attention, of the maps that the model has while it translates FILE (a text a line):
+For each attention, of the maps that the model has while it translates FILE (a text a line); of a
+language model, given by the folder of its run, while it reads FILE, tokens split into subwords as
+its training text was, each line by itself or (--tokens-per-sample N) in blocks of N tokens:
 
     below      correlation of each head's map with the same head's one layer below
     best       the same with the head below that is most like it
@@ -67,8 +71,19 @@ def make_parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("model", nargs="+", type=Path, help="model folder; two are compared")
+    parser.add_argument(
+        "model",
+        nargs="+",
+        type=Path,
+        help="model folder, or a language model's run; two are compared",
+    )
     parser.add_argument("--test", type=Path, required=True, help="texts to translate, one a line")
+    parser.add_argument(
+        "--tokens-per-sample",
+        type=int,
+        metavar="N",
+        help="of language models: read the text in blocks of N tokens, not line by line",
+    )
     parser.add_argument("--plot", type=Path, help="a picture, too: .png, .pdf or .svg")
     parser.add_argument("--json", type=Path, help="the numbers, too, as a file")
     return parser
@@ -77,9 +92,7 @@ def make_parser() -> argparse.ArgumentParser:
 def measure(args: argparse.Namespace) -> None:
     """What the command line asks for."""
     from ea_fairseq.files import read_lines, write_json
-    from ea_fairseq.translation.map_statistics import map_statistics
     from ea_fairseq.translation.plots import check_picture
-    from ea_fairseq.translation.translator import Translator
 
     if len(args.model) > 2:
         raise ValueError(f"MODEL: {len(args.model)} are given: one, or two to compare")
@@ -88,20 +101,39 @@ def measure(args: argparse.Namespace) -> None:
         names = [str(path) for path in args.model]
     if len(set(names)) < len(names):
         raise ValueError(f"MODEL: {names[0]} is given twice")
+    if args.tokens_per_sample is not None and args.tokens_per_sample < 1:
+        raise ValueError(f"--tokens-per-sample {args.tokens_per_sample}: choose at least 1")
     if args.plot:
         check_picture(args.plot)
     texts = read_lines(args.test)
     found = {}
     for name, path in zip(names, args.model, strict=True):
-        progress = sys.stderr.isatty()
-        found[name] = map_statistics(Translator(path), texts, progress)
+        found[name] = statistics(path, texts, args.tokens_per_sample)
         if not any(found[name].values()):
             raise ValueError(f"{args.test}: nothing to translate in it")
+    attentions = {tuple(statistics) for statistics in found.values()}
+    if len(attentions) > 1:
+        raise ValueError(f"MODEL: {' and '.join(names)}: one translates, the other one does not")
     print("\n\n".join(tables(found)))
     if args.json:
         write_json(args.json, {name: as_json(statistics) for name, statistics in found.items()})
     if args.plot:
         draw(found, args.plot)
+
+
+def statistics(path: Path, texts: list[str], tokens_per_sample: int | None) -> Statistics:
+    """Those of a model folder, or of the run of a language model."""
+    from ea_fairseq.translation.map_statistics import map_statistics, statistics_of
+
+    if (path / "text" / "dict.txt").exists():  # see recipes/kept_text.py
+        from ea_fairseq.translation.language_model import maps_of_text
+
+        return statistics_of(maps_of_text(path, texts, tokens_per_sample))
+    if tokens_per_sample is not None:
+        raise ValueError(f"--tokens-per-sample: {path} is no run of a language model")
+    from ea_fairseq.translation.translator import Translator
+
+    return map_statistics(Translator(path), texts, progress=sys.stderr.isatty())
 
 
 def value(layer: LayerStatistics, column: str) -> float:
@@ -169,7 +201,12 @@ def draw(found: dict[str, Statistics], output: Path) -> None:
 
     attentions = list(next(iter(found.values())))
     figure, axes = pyplot.subplots(
-        len(_DRAWN), len(attentions), figsize=(8, 1.5 * len(_DRAWN)), sharex=True, sharey="row"
+        len(_DRAWN),
+        len(attentions),
+        figsize=(8, 1.5 * len(_DRAWN)),
+        sharex=True,
+        sharey="row",
+        squeeze=False,
     )
     for row, (column, label) in zip(axes, _DRAWN.items(), strict=True):
         row[0].set_ylabel(label, fontsize=8)

@@ -1,9 +1,7 @@
 """fairseq's commands on language models: train, resume, score, generate; and what cannot work."""
 
-import functools
 import math
 import os
-import random
 import re
 import shlex
 
@@ -13,58 +11,13 @@ import torch
 from fairseq.checkpoint_utils import load_model_ensemble_and_task
 from fairseq.data.data_utils import load_indexed_dataset
 from fairseq.sequence_generator import SequenceGenerator
-from fairseq_commands import USER_DIR, WORDS, run, temporary_folder
+from fairseq_commands import USER_DIR, run
 from fairseq_commands import corpus as parallel_corpus
 from fairseq_commands import trained as trained_translation
 from tiny_translation import REPOSITORY
+from trained_language_models import BREAKS, SIZES, corpus, trained, training
 
 from ea_fairseq.compat.safe_loading import read_checkpoint
-
-SIZES = [
-    *("--decoder-embed-dim", "16", "--decoder-ffn-embed-dim", "16"),
-    *("--decoder-attention-heads", "2", "--decoder-layers", "2"),
-]
-BREAKS = ("none", "complete", "eos")
-
-
-@functools.cache
-def corpus():
-    """Binarized text in which each word is followed by one of two."""
-    generator, folder = random.Random(1), temporary_folder()
-
-    def text(count):
-        for _ in range(count):
-            words = [generator.randrange(20)]
-            for _ in range(generator.randint(2, 9)):
-                words.append((words[-1] + generator.choice((1, 3))) % 20)
-            yield " ".join(WORDS[word] for word in words)
-
-    arguments = ["--only-source", "--workers", "1", "--destdir", folder / "bin"]
-    for split, count in (("train", 120), ("valid", 12), ("test", 15)):
-        (folder / split).write_text("".join(f"{line}\n" for line in text(count)))
-        arguments += [f"--{split}pref", folder / split]
-    done = run("preprocess", *arguments)
-    assert done.status == 0, done.errors()
-    return folder / "bin"
-
-
-def training(save_dir, *more, arch="ea_transformer_lm_lite"):
-    return [
-        corpus(),
-        *("--user-dir", USER_DIR, "--task", "language_modeling", "--arch", arch, *SIZES),
-        *("--tokens-per-sample", "24", "--optimizer", "adam", "--lr", "0.01", "--dropout", "0.1"),
-        *("--max-tokens", "120", "--num-workers", "0", "--save-dir", save_dir),
-        *("--share-decoder-input-output-embed", "--no-progress-bar", *more),
-    ]
-
-
-@functools.cache
-def trained(mode="none", arch="ea_transformer_lm_lite"):
-    folder = temporary_folder()
-    more = ["--max-epoch", "4", "--sample-break-mode", mode]
-    done = run("train", *training(folder, *more, arch=arch))
-    assert done.status == 0, done.errors()
-    return folder
 
 
 def evaluation(checkpoint, *more):
@@ -158,6 +111,26 @@ def test_generation_continues_prefixes(search):
     assert len(set(hypotheses)) == 15
     for number, words in hypotheses.items():
         assert words.split()[:2] == targets[number].split()[:2]
+
+
+@pytest.mark.parametrize("search", [["--beam", "3"], ["--sampling", "--beam", "1"]])
+def test_lines_typed_in_are_continued(search, tmp_path):
+    """fairseq-interactive: each line is a prefix, in the tokens of the training text."""
+    prefixes = ["w3 w6", "w1", "w7 w8 w9"]
+    (tmp_path / "prefixes").write_text("".join(f"{line}\n" for line in prefixes))
+    arguments = [
+        *(corpus(), "--user-dir", USER_DIR, "--task", "language_modeling"),
+        *("--path", trained("eos") / "checkpoint_last.pt", "--input", tmp_path / "prefixes"),
+        *("--buffer-size", "3", "--max-len-b", "12", "--seed", "1", *search),
+    ]
+    done = run("interactive", *arguments)
+    assert done.status == 0, done.errors()
+    found = dict(re.findall(r"^H-(\d+)\t[^\t]*\t(.*)$", done.output(), re.M))
+    assert len(found) == len(prefixes)
+    for number, prefix in enumerate(prefixes):
+        words = found[str(number)].split()
+        assert words[: len(prefix.split())] == prefix.split()
+        assert len(words) > len(prefix.split())
 
 
 def test_beam_scores_are_those_of_a_full_pass():

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Optional
 
+import numpy as np
 import torch
 from fairseq.criterions import register_criterion
 from fairseq.criterions.label_smoothed_cross_entropy import (
@@ -12,6 +13,7 @@ from fairseq.criterions.label_smoothed_cross_entropy import (
     LabelSmoothedCrossEntropyCriterionConfig,
 )
 from fairseq.logging import metrics
+from fairseq.tasks.language_modeling import LanguageModelingTask
 from fairseq.tasks.translation import TranslationTask
 from torch import Tensor, nn
 
@@ -64,9 +66,16 @@ class SyntaxGuidedCriterion(LabelSmoothedCrossEntropyCriterion):
         syntax_lambda: float,
     ):
         super().__init__(task, sentence_avg, label_smoothing, ignore_prefix_size, report_accuracy)
-        if not isinstance(task, TranslationTask):
+        if not isinstance(task, TranslationTask | LanguageModelingTask):
             raise UserError(
-                f"--criterion {NAME} needs --task translation: hints are for its target"
+                f"--criterion {NAME} needs --task translation, whose target hints are for, or "
+                "language_modeling"
+            )
+        mode = getattr(getattr(task, "args", None), "sample_break_mode", None)
+        if isinstance(task, LanguageModelingTask) and mode != "eos":
+            raise UserError(
+                f"--criterion {NAME} needs --sample-break-mode eos with a language model, not "
+                f"{mode}: hints are for lines"
             )
         if not 0 <= syntax_lambda < math.inf:
             raise UserError(f"--syntax-lambda must be a number from 0 up, not {syntax_lambda}")
@@ -112,7 +121,9 @@ class SyntaxGuidedCriterion(LabelSmoothedCrossEntropyCriterion):
         tgt_len), long and bool."""
         if self.hints is None:
             self.hints = self._read()
-        tokens = sample["net_input"]["prev_output_tokens"]
+        net_input = sample["net_input"]
+        # A language model has no other input than what it predicts.
+        tokens = net_input.get("prev_output_tokens", net_input["src_tokens"])
         real = tokens.ne(self.padding_idx)
         columns = torch.arange(tokens.size(1)).repeat(tokens.size(0), 1)
         begins, lengths = real.int().argmax(dim=1).tolist(), real.sum(dim=1).tolist()
@@ -134,8 +145,7 @@ class SyntaxGuidedCriterion(LabelSmoothedCrossEntropyCriterion):
             hints = Hints(Path(self.path))
         except ValueError as error:
             raise UserError(f"--syntax-hints {error}") from None
-        data = self.task.datasets.get(self.task.cfg.train_subset)
-        sizes = getattr(data, "tgt_sizes", None)
+        sizes = self._training_sizes()
         if sizes is not None:
             if len(hints) != len(sizes):
                 raise UserError(
@@ -145,6 +155,12 @@ class SyntaxGuidedCriterion(LabelSmoothedCrossEntropyCriterion):
             for sentence in (hints.lengths() + 1 != sizes).nonzero()[0][:1].tolist():
                 self._check_length(sentence, len(hints[sentence]), int(sizes[sentence]) - 1)
         return hints
+
+    def _training_sizes(self) -> np.ndarray | None:
+        """Tokens of each sentence of the training set, the ends included; None if not known."""
+        if isinstance(self.task, LanguageModelingTask):
+            return getattr(self.task.datasets.get("train"), "sizes", None)
+        return getattr(self.task.datasets.get(self.task.cfg.train_subset), "tgt_sizes", None)
 
     def _check_length(self, sentence: int, hints: int, subwords: int) -> None:
         if hints != subwords:

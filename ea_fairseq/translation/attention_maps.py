@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from fairseq.models import FairseqEncoderDecoderModel
+from fairseq.models import BaseFairseqModel, FairseqEncoderDecoderModel, FairseqLanguageModel
 from fairseq.modules import MultiheadAttention
 from torch import Tensor, nn
 
@@ -68,34 +68,64 @@ def attention_maps(
     Raises:
         UserError: for another kind of model.
     """
-    for kind in _PLACES:
-        _modules(model, kind)
-    model = _private(model)
     device = next(model.parameters()).device
     read = torch.tensor([source], device=device)
-    # What the decoder reads is one token behind, the end of sentence first.
-    written = torch.tensor([[target[-1], *target[:-1]]], device=device)
+    length = torch.tensor([len(source)], device=device)
+    return _recorded(model, tuple(_PLACES), read, length, _behind(target, device))
+
+
+@torch.no_grad()
+def language_model_maps(model: FairseqLanguageModel, text: list[int]) -> dict[str, list[LayerMaps]]:
+    """The maps of every layer of a language model for one text.
+
+    Args:
+        model: fairseq's ``transformer_lm``, or one of this project's, in evaluation mode
+        text: numbers of its tokens, the end of a sentence last; it is read after such an end
+
+    Returns:
+        "decoder": a list over the layers, the lowest first, each len(text) x len(text); row t is of
+        the step that predicts text[t]
+
+    Raises:
+        UserError: for another kind of model.
+    """
+    return _recorded(model, ("decoder",), _behind(text, next(model.parameters()).device))
+
+
+def _behind(tokens: list[int], device: torch.device) -> Tensor:
+    """What a decoder reads: one token behind what it writes, the end of sentence first."""
+    return torch.tensor([[tokens[-1], *tokens[:-1]]], device=device)
+
+
+def _recorded(
+    model: BaseFairseqModel, kinds: tuple[str, ...], *inputs: Tensor
+) -> dict[str, list[LayerMaps]]:
+    """The maps of attentions of some kinds in one pass."""
+    for kind in kinds:
+        _modules(model, kind)
+    model = _private(model)
     with torch_alone(), ExitStack() as stack:
         records = {
             kind: [
                 stack.enter_context(_recording(attention)) for attention in _modules(model, kind)
             ]
-            for kind in _PLACES
+            for kind in kinds
         }
-        model(read, torch.tensor([len(source)], device=device), written)
+        model(*inputs)
     return {kind: [record.maps() for record in layers] for kind, layers in records.items()}
 
 
-def _private(model: FairseqEncoderDecoderModel) -> FairseqEncoderDecoderModel:
+def _private(model: BaseFairseqModel) -> BaseFairseqModel:
     """The model again, with the same weights: what is hooked on it no other thread meets."""
-    kept = [*model.parameters(), *model.buffers(), model.encoder.dictionary]
-    kept.append(model.decoder.dictionary)
+    sides = [getattr(model, name, None) for name in ("encoder", "decoder")]
+    kept = [*model.parameters(), *model.buffers()]
+    kept += [side.dictionary for side in sides if side is not None]
     return copy.deepcopy(model, {id(thing): thing for thing in kept})
 
 
-def _modules(model: FairseqEncoderDecoderModel, kind: str) -> list[nn.Module]:
+def _modules(model: BaseFairseqModel, kind: str) -> list[nn.Module]:
     side, name = _PLACES[kind]
-    layers = getattr(getattr(model, side), "layers", [])
+    layers = getattr(getattr(model, side, None), "layers", [])
     modules = [getattr(layer, name, None) for layer in layers]
     modules = [one.attention if isinstance(one, BranchedAttention) else one for one in modules]
     if not modules or not all(isinstance(module, MultiheadAttention) for module in modules):

@@ -9,7 +9,6 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from ..variants.options import ATTENTIONS
 from .attention_maps import LayerMaps
 from .translator import Translator
 
@@ -53,6 +52,17 @@ def map_statistics(
 ) -> dict[str, list[LayerStatistics]]:
     """The statistics of a model's maps while it translates texts; of an ensemble, the first's.
 
+    Returns:
+        as `statistics_of`
+    """
+    translations = translator.stream(texts, details=True, progress=progress)
+    maps = (translator.attention_maps(part) for found in translations for part in found.parts)
+    return statistics_of(maps)
+
+
+def statistics_of(texts: Iterable[dict[str, list[LayerMaps]]]) -> dict[str, list[LayerStatistics]]:
+    """The statistics of maps, as attention_maps.py gives them, over all texts.
+
     CA, HA and their ratio are those of "Bird-Eye Transformers for Text Generation Models", section
     4.2 and Table 1: over all entries of all maps, the first row among them, which sees itself
     alone. In correlation and entropy rows with one visible key have no part: there is nothing to
@@ -61,16 +71,14 @@ def map_statistics(
     Returns:
         attention -> layers, the lowest first
     """
-    found: dict[str, list[_Layer]] = {attention: [] for attention in ATTENTIONS}
-    for translation in translator.stream(texts, details=True, progress=progress):
-        for part in translation.parts:
-            for attention, layers in translator.attention_maps(part).items():
-                if not found[attention]:
-                    found[attention] = [_Layer(attention) for _ in layers]
-                below = None
-                for layer, maps in zip(found[attention], layers, strict=True):
-                    layer.add(maps, below)
-                    below = maps
+    found: dict[str, list[_Layer]] = {}
+    for text in texts:
+        for attention, layers in text.items():
+            sums = found.setdefault(attention, [_Layer(attention) for _ in layers])
+            below = None
+            for layer, maps in zip(sums, layers, strict=True):
+                layer.add(maps, below)
+                below = maps
     return {attention: [layer.summary() for layer in layers] for attention, layers in found.items()}
 
 
