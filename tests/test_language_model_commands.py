@@ -4,6 +4,7 @@ import math
 import os
 import re
 import shlex
+import shutil
 
 import average_checkpoints
 import pytest
@@ -64,6 +65,30 @@ def test_perplexity_is_that_of_every_token_once(context):
     text = [int(token) for line in data for token in line]
     found = perplexity(checkpoint, "--sample-break-mode", "none", "--context-window", str(context))
     assert found == pytest.approx(by_hand(model.eval(), text, 24 - context, context), abs=0.006)
+
+
+def test_a_text_shorter_than_a_block_is_scored_whole(tmp_path):
+    (tmp_path / "test").write_text("w3 w4 w7\nw5\n")
+    arguments = ["--only-source", "--workers", "1", "--srcdict", corpus() / "dict.txt"]
+    arguments += ["--testpref", tmp_path / "test", "--destdir", tmp_path / "bin"]
+    assert run("preprocess", *arguments).status == 0
+    checkpoint = trained() / "checkpoint_last.pt"
+    done = run("eval-lm", tmp_path / "bin", *evaluation(checkpoint, "--sample-break-mode=none")[1:])
+    assert done.status == 0, done.errors()
+    found = float(re.search(r"Perplexity: ([\d.]+)", done.output() + done.errors())[1])
+    (model,), _, task = load_model_ensemble_and_task([str(checkpoint)], {"data": str(corpus())})
+    text = [task.dictionary.index(word) for word in "w3 w4 w7 </s> w5 </s>".split()]
+    assert found == pytest.approx(by_hand(model.eval(), text, 24, 0), abs=0.006)
+
+
+def test_a_dictionary_of_another_corpus_is_refused(tmp_path):
+    """Of the same size, its entries in another order: perplexities without sense, and no error."""
+    other = shutil.copytree(corpus(), tmp_path / "bin")
+    entries = (corpus() / "dict.txt").read_text().splitlines()
+    (other / "dict.txt").write_text("".join(f"{line}\n" for line in reversed(entries)))
+    checkpoint = trained() / "checkpoint_last.pt"
+    done = run("eval-lm", other, *evaluation(checkpoint)[1:])
+    refused(done, "another source dictionary .*entries are others, or in another order")
 
 
 def test_text_that_would_not_be_scored_is_refused():

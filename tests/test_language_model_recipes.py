@@ -17,9 +17,11 @@ from ea_fairseq.corpus import config
 from ea_fairseq.corpus.cldr import generate_alone
 from ea_fairseq.corpus.inputs import Source
 from ea_fairseq.corpus.readers import read_bytes
+from ea_fairseq.errors import UserError
 from ea_fairseq.recipes import command as run_recipe
 from ea_fairseq.recipes.perplexity import read_losses
 from ea_fairseq.recipes.recipe import load_recipe, variants
+from ea_fairseq.translation.exporting import exported_run
 
 EXAMPLES = REPOSITORY / "examples" / "language_modeling"
 ARTICLE = " \n = A title = \n \n A <unk> dog <unk> sees a cat , 3 @,@ 000 times . \n A dog . \n"
@@ -277,6 +279,9 @@ def untrained(tmp_path_factory):
         (["evaluate.lowercase=true"], "not an option of fairseq-eval-lm"),
         (["evaluate.model-overrides=x"], "is not allowed in a recipe"),
         (["evaluate.tokens-per-sample=25"], "is 25, and the model reads 24 tokens"),
+        (["evaluate.tokens-per-sample=null"], "is 1024, and the model reads 24 tokens"),
+        (["train.tokens-per-sample=0"], "is 0: expected a number from 1"),
+        (["evaluate.context-window=-1"], "is -1: expected a number from 0"),
         (["evaluate.sample-break-mode=eos"], "see nothing before them"),
         (["evaluate.context-window=24"], "no token would be scored"),
         (["train.task=masked_lm"], "may choose from translation, translation_lev, language_"),
@@ -306,3 +311,12 @@ def test_models_and_corpora_of_the_other_task_are_refused(untrained, capfd):
         assert run_recipe.main([str(untrained / f"{name}.yml"), "--dry-run"]) == 1
         (line,) = capfd.readouterr().err.strip().splitlines()
         assert message in line
+
+
+def test_a_run_of_a_language_model_is_no_translator(tmp_path):
+    (tmp_path / "run" / "text").mkdir(parents=True)
+    (tmp_path / "run" / "averaged.pt").touch()
+    corpus = '{"language": "en", "data": "../data", "prepared": {}}'
+    (tmp_path / "run" / "text" / "corpus.json").write_text(corpus)
+    with pytest.raises(UserError, match="run: holds a language model, which translates nothing"):
+        exported_run(tmp_path / "run")

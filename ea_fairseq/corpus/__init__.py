@@ -1,11 +1,11 @@
-"""Preparation of parallel corpora, from raw files to fairseq's binary data.
+"""Preparation of corpora, parallel or of one language, from raw files to fairseq's binary data.
 
 Reading order:
 
     config.py     what a corpus.yml may say, and its defaults
     inputs.py     which files a corpus needs, and where they are (local, downloaded, in an archive)
     download.py   fetching one file: mirrors, resuming, checksum
-    archives.py   taking single files out of tar archives
+    archives.py   taking single files out of tar and zip archives
     readers.py    file formats -> pairs of sentences
     mixing.py     several parts: weights, and tags for back-translated text
     cleaning.py   which pairs to train on (a sentence's own rules: ea_fairseq/text/)

@@ -114,7 +114,9 @@ def _check_blocks(recipe: Recipe) -> None:
     train, evaluate = recipe.options("train"), recipe.options("evaluate")
     blocks, context = (_number(evaluate, key) for key in ("tokens-per-sample", "context-window"))
     positions = _number(train, "max-target-positions") or _number(train, "tokens-per-sample")
-    if blocks and positions and blocks > positions:
+    # fairseq's default of both.
+    blocks, positions = blocks or 1024, positions or 1024
+    if blocks > positions:
         raise ValueError(
             f"{recipe.path}: 'evaluate: tokens-per-sample' is {blocks}, and the model reads "
             f"{positions} tokens ('train: max-target-positions' or 'tokens-per-sample')"
@@ -124,7 +126,7 @@ def _check_blocks(recipe: Recipe) -> None:
             f"{recipe.path}: 'evaluate: context-window' is {context}, and blocks of one line "
             "('sample-break-mode: eos') see nothing before them: choose none or complete"
         )
-    if context and blocks and context >= blocks:
+    if context >= blocks:
         raise ValueError(
             f"{recipe.path}: 'evaluate: context-window' is {context} of {blocks} tokens "
             "('tokens-per-sample'): no token would be scored"

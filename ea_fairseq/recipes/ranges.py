@@ -9,13 +9,15 @@ from typing import Any
 _EXPECTED = {
     "from 0 to 1": r"(.+-)?dropout|.+-layerdrop|label-smoothing|lr-shrink|ema-decay|.+-betas",
     "from 1": (
-        "max-tokens|batch-size|max-sentences|update-freq|beam|nbest|log-interval|save-interval|"
+        "max-tokens|tokens-per-sample|batch-size|max-sentences|update-freq|beam|nbest|"
+        "log-interval|save-interval|"
         "validate-interval|required-batch-size-multiple|max-(source|target)-positions|"
         "(encoder|decoder)-((ffn-)?embed-dim|attention-heads|layers)"
     ),
     "from 0": (
         "lr|weight-decay|clip-norm|.+-eps|max-epoch|max-update|total-num-update|warmup-updates|"
-        "temperature|max-len-[ab]|min-len|prefix-size|no-repeat-ngram-size|num-workers|"
+        "temperature|context-window|max-len-[ab]|min-len|prefix-size|no-repeat-ngram-size|"
+        "num-workers|"
         "(save|validate)-interval-updates"
     ),
     "from -1": "patience|keep-(last-epochs|interval-updates|best-checkpoints)",

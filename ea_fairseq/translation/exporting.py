@@ -65,6 +65,11 @@ def export_run(run: Path, folder: Path) -> list[str]:
     """
     checkpoint = _checkpoint_of_run(run)
     corpus, codes, dictionaries, data = _text_of_run(run)
+    if "language" in corpus:
+        raise UserError(
+            f"{run}: holds a language model, which translates nothing: fairseq-interactive --task "
+            "language_modeling goes on with a text"
+        )
     text = TextSettings(
         corpus["source_lang"],
         corpus["target_lang"],
