@@ -1,6 +1,9 @@
 """Runs started at once: a corpus is prepared once, and data in use is never written over."""
 
+import contextlib
+import json
 import os
+import signal
 import sys
 import time
 
@@ -43,6 +46,22 @@ def ended(pid):
     return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
 
 
+@contextlib.contextmanager
+def in_time(seconds):
+    """Ends what takes longer by an error."""
+
+    def end(*_):
+        raise TimeoutError("took too long")
+
+    before = signal.signal(signal.SIGALRM, end)
+    signal.alarm(seconds)
+    try:
+        yield
+    finally:
+        signal.alarm(0)
+        signal.signal(signal.SIGALRM, before)
+
+
 def wait_for(condition):
     end = time.monotonic() + 60
     while not condition():
@@ -71,12 +90,19 @@ def test_data_in_use_is_used_beside_and_never_prepared_anew(recipe, tmp_path, ca
     assert prepare.main([*words, "--workers", "1"]) == 0
     with locked(data, shared=True):  # as a training holds it
         assert is_locked(data)
-        assert prepare.main(words) == 0
+        with in_time(30):
+            assert prepare.main(words) == 0
         assert "already prepared" in capfd.readouterr().err
         settings = load(corpus)
         assert folder_for(data.parents[1], "tiny.de-en", settings, None, []) == data
         corpus.write_text(corpus.read_text().replace("subword_size: 40", "subword_size: 35"))
         other = folder_for(data.parents[1], "tiny.de-en", load(corpus), None, [])
         assert other.name == "tiny.de-en-2"
+        # prepare.py alone, told to make other data there, waits.
+        with in_time(2):
+            assert prepare.main(words) == 1
+        said = capfd.readouterr().err
+        assert f"{data}: waiting for another run to finish" in said and "took too long" in said
+        assert json.loads((data / "prepared.json").read_text())["settings"]["subword_size"] == 40
     assert not is_locked(data)
     assert folder_for(data.parents[1], "tiny.de-en", load(corpus), None, []) == data
