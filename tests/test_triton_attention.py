@@ -253,7 +253,7 @@ def test_torch_knows_the_operators():
     with torch.no_grad():
         query, source = tensors[0][:, :, :1].detach(), torch.randn(2, 3, 1, 12, device=DEVICE)
         weights = kernel.detach(), bias.detach()
-        constants = 0.3, 0.5, 0.7, 0, 2, False
+        constants = 0.3, 0.5, 0.7, 0, False, 2, False
         arguments = query, *source, None, None, None, None, None, *weights, *constants
         torch.library.opcheck(evolving_attention_step, arguments)
 

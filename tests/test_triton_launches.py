@@ -68,7 +68,7 @@ def test_every_launch_is_on_the_device_of_its_numbers(launched, optional):
     query, row = heads(2, 3, 1, 8), given(heads(2, 1, 1, 5, dtype=torch.bool))
     steps = triton_step.step(
         *(query, cached, cached, table, row, None, *state, kernel, bias),
-        *(0.3, 0.5, 0.7, 0, 1, True),
+        *(0.3, 0.5, 0.7, 0, False, 1, True),
     )
     assert {tensor.device for tensor in (*outputs, *gradients, *steps)} == {HERE}
     assert launched == [

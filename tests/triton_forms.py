@@ -120,7 +120,20 @@ def launch_all(heads: int, head_dim: int, dtype: torch.dtype, size: int, lower: 
     state = torch.empty(1, size - 1, heads, length), torch.ones(1, size // 2, dtype=torch.bool)
     triton_step.evolving_attention_step(
         *(queries[:, :, :1], cached, cached, torch.zeros(1, length, dtype=torch.long)),
-        *(visible[:, :, :1], carry[:, :, :1], *state, kernel, bias, 0.3, 0.5, 0.7, 0, 1, True),
+        *(
+            visible[:, :, :1],
+            carry[:, :, :1],
+            *state,
+            kernel,
+            bias,
+            0.3,
+            0.5,
+            0.7,
+            0,
+            lower,
+            1,
+            True,
+        ),
     )
 
 

@@ -63,8 +63,8 @@ def fused_step(
         output, evolved, probs, pending, rows_visible = evolving_attention_step(
             *(queries, keys, values, rows, visible, None if carry is None else carry.float()),
             *(pending, rows_visible, kernel.float(), bias.float()),
-            *(evolution.alpha, evolution.beta, evolution.scaling, right, cached.hypotheses),
-            need_probs,
+            *(evolution.alpha, evolution.beta, evolution.scaling, right),
+            *(evolution.lower_triangular, cached.hypotheses, need_probs),
         )
         state = {"pending": pending, "rows_visible": rows_visible}
         return output, evolved if need_carry else None, probs if need_probs else None, state

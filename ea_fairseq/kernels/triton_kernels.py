@@ -16,7 +16,7 @@ Names in capitals are constants of a compiled form:
     PIXELS          of a block of pixels
     CHANNELS        heads, rounded up to a power of 2
     SIZE            of the convolution's kernel
-    LOWER           whether the kernel is cut to its diagonal and below
+    LOWER           whether the kernel is read on its diagonal and below alone
     PRECISION       of products of float32
 """
 
@@ -556,7 +556,7 @@ def mix_step(
 def evolve_step(
     mixed, weight, bias, visible, pending, rows_visible, evolved, new_pending,
     heads, src_len, held, right, beta, visible_batch,
-    SIZE: tl.constexpr, CHANNELS: tl.constexpr, COLUMNS: tl.constexpr,
+    SIZE: tl.constexpr, LOWER: tl.constexpr, CHANNELS: tl.constexpr, COLUMNS: tl.constexpr,
 ):  # fmt: skip
     """evolved = this row of Z; new_pending = what the next rows' convolutions have of it.
 
@@ -575,7 +575,7 @@ def evolve_step(
             waited = ((hypothesis * waiting + ahead) * heads + channels)[:, None] * held
             were = present[:, None] & (columns < held)[None, :] & (ahead < waiting)
             sums += tl.load(pending + waited + columns[None, :], mask=were, other=0.0)
-        for j in range(SIZE):
+        for j in range(SIZE - ahead if LOWER else SIZE):
             source = columns + j - left
             there = (source >= 0) & (source < src_len)
             tap = weight + channels * heads * SIZE * SIZE + (waiting - ahead) * SIZE + j

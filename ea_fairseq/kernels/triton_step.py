@@ -22,6 +22,7 @@ def step(
     beta: float,
     scaling: float,
     right: int,
+    lower_triangular: bool,
     hypotheses: int,
     need_probs: bool,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
@@ -36,7 +37,8 @@ def step(
         carry: float32, (batch, heads, 1, src_len), contiguous, or None
         pending, rows_visible: the state of ``MapConvolution.step``, contiguous, or None
         kernel, bias: float32, contiguous
-        alpha, beta, scaling, right: see ``Evolution``
+        alpha, beta, scaling, right, lower_triangular: see ``Evolution``; a kernel above its
+            diagonal is not read where it is lower triangular
         need_probs: whether to return the probabilities
 
     Returns:
@@ -66,6 +68,7 @@ def step(
             *(mixed, kernel, bias, flags, pending, owners_visible, evolved, new_pending),
             *(heads, src_len, held, right, beta, visible_batch),
             SIZE=size,
+            LOWER=lower_triangular,
             CHANNELS=triton.next_power_of_2(heads),
             COLUMNS=WIDTH,
         )
@@ -86,7 +89,7 @@ evolving_attention_step = torch.library.custom_op(
 
 @evolving_attention_step.register_fake
 def _(queries, keys, values, rows, *others):
-    kernel, right, need_probs = others[4], others[-3], others[-1]
+    kernel, right, need_probs = others[4], others[-4], others[-1]
     return _results(queries, keys, rows, kernel, right, need_probs)
 
 

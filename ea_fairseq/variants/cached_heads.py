@@ -57,6 +57,7 @@ def append(cache: Cache, keys: Tensor | None, values: Tensor) -> Cache:
             prev_key, prev_value: (positions, rows, embed_dim)
             rows: long, (batch, src_len)
             filled: long, positions written so far, on the CPU
+            own: long, (most hypotheses so far, 1), the row in which each writes
         keys: (1, batch, embed_dim), or None where scores need none: then none are kept
         values: (1, batch, embed_dim)
     """
@@ -81,8 +82,11 @@ def append(cache: Cache, keys: Tensor | None, values: Tensor) -> Cache:
     for name, row in buffers.items():
         kept[name][written, :bsz] = row[0]
     filled.fill_(written + 1)
-    own = torch.arange(bsz, device=rows.device).unsqueeze(1)
-    return {**kept, "rows": torch.cat([rows, own], dim=1), "filled": filled}
+    own = cache.get("own")
+    if own is None or len(own) < bsz:
+        own = torch.arange(bsz, device=rows.device).unsqueeze(1)
+    rows = torch.cat([rows, own[:bsz]], dim=1)
+    return {**kept, "rows": rows, "filled": filled, "own": own}
 
 
 def share(new_order: Tensor, sentences: int, hypotheses: int) -> tuple[Tensor | None, int]:

@@ -192,8 +192,8 @@ class EvolvingLogits(LogitTransform):
         logits: Tensor | None = None,
     ) -> tuple[Tensor, Tensor | None, Tensor | None, State]:
         """See :meth:`LogitTransform.attend_step`; compiled where that is possible."""
-        numbers = cached.values.numel()
-        compiled = self._way(queries, cached.src_len, logits, numbers) != "torch" and dropout == 0
+        chosen = self._way(queries, cached.src_len, logits, cached.values.numel())
+        compiled = chosen != "torch" and dropout == 0
         tensors = (queries, cached.keys, cached.values, carry, *state.values())
         if not compiled or needs_gradient(*tensors, *self.parameters()):
             return super().attend_step(
@@ -205,7 +205,8 @@ class EvolvingLogits(LogitTransform):
             visible,
             carry if self.uses_carry else None,
             state,
-            self.convolution.kernel(),
+            # Triton's step reads no more of it than is in use: a launch less.
+            self.convolution.weight if chosen == "triton" else self.convolution.kernel(),
             self.convolution.bias,
             self._evolution(scaling),
             need_carry=self.uses_carry,
