@@ -1,6 +1,7 @@
 """What attentions cost a GPU, by count: every launch and every tensor, once."""
 
 import contextlib
+import weakref
 
 import benchmark
 import pytest
@@ -94,6 +95,20 @@ def test_kept_tensors_count_once_and_weights_not():
 
     sample = torch.zeros(5, 3, requires_grad=True)
     assert _kept(Training(), sample, traffic.WAYS[0]) == 2 * 5 * 3 * 4
+
+
+def test_nothing_stays_of_what_was_counted():
+    held = []
+
+    class Training:
+        model, setting = torch.nn.Linear(3, 3), SMALL
+
+        def criterion(self, model, sample):
+            held.append(weakref.ref(model(sample).exp()))  # exp keeps its own output
+            return held[0]()
+
+    assert _kept(Training(), torch.zeros(5, 3), traffic.WAYS[0]) > 0
+    assert held[0]() is None
 
 
 def test_a_step_of_decoding_takes_three_launches_for_an_attention(monkeypatch):

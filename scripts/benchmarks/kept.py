@@ -44,6 +44,7 @@ def _kept(training: Training, sample: dict, way: str) -> int:
     kept: dict[int, Tensor] = {}  # the tensors themselves: another may come to lie where one was
 
     def keep(tensor: Tensor) -> Tensor:
+        tensor = tensor.detach()  # an output that its own node keeps would never be freed
         kept.setdefault(tensor.untyped_storage().data_ptr(), tensor)
         return tensor
 
