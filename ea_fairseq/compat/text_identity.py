@@ -11,8 +11,9 @@ Replaced in fairseq:
 - ``Trainer.load_checkpoint``: compares it with the data of the training, before any weight is
   loaded. ``--finetune-from-model`` may go on to other languages, with a warning, but not to other
   dictionaries.
-- ``checkpoint_utils.load_checkpoint_to_cpu``, ``checkpoint_utils.load_model_ensemble_and_task`` and
-  ``FairseqTask.build_model``: compare it where a model is built to translate or to be validated.
+- ``checkpoint_utils.load_checkpoint_to_cpu``, ``checkpoint_utils.load_model_ensemble_and_task``,
+  ``FairseqTask.build_model`` and ``LegacyFairseqTask.build_model`` (of language models): compare it
+  where a model is built to translate, to be scored or to be validated.
 
 Checkpoints without the entry, of fairseq alone or of earlier versions, get a warning.
 """
@@ -27,7 +28,7 @@ from typing import Any
 
 from fairseq import checkpoint_utils
 from fairseq.data import Dictionary
-from fairseq.tasks.fairseq_task import FairseqTask
+from fairseq.tasks.fairseq_task import FairseqTask, LegacyFairseqTask
 from fairseq.trainer import Trainer
 
 from ..errors import UserError
@@ -213,4 +214,5 @@ def install() -> None:
     checkpoint_utils.load_model_ensemble_and_task = _notice_given(
         checkpoint_utils.load_model_ensemble_and_task
     )
-    FairseqTask.build_model = _compare_with_task(FairseqTask.build_model)
+    for kind in (FairseqTask, LegacyFairseqTask):
+        kind.build_model = _compare_with_task(kind.build_model)
