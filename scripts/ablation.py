@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """The paper's table of ablations on a corpus: run what is missing, print what is there.
 
-python scripts/ablation.py examples/translation/multi30k.de-en --print
-python scripts/ablation.py examples/translation/multi30k.de-en --seeds 1 2 3
+python scripts/ablation.py multi30k.de-en --print
+python scripts/ablation.py multi30k.de-en --seeds 1 2 3
 
 Three tables: the scores; each row's difference from EA-Transformer-Lite with its 95 % interval; and
 the paper's orderings: which of two rows is better where its three corpora agree, and what comes
@@ -21,7 +21,7 @@ from ea_fairseq.recipes import command
 from ea_fairseq.recipes.arguments import add_arguments
 from ea_fairseq.recipes.comparison import Runs, compare, read_runs
 from ea_fairseq.recipes.differences import differences, listed
-from ea_fairseq.recipes.recipe import load_recipe
+from ea_fairseq.recipes.recipe import load_recipe, recipe_path
 from ea_fairseq.recipes.runs import run_name
 from ea_fairseq.recipes.tables import mean_and_deviation, table
 
@@ -96,7 +96,7 @@ def make_parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("corpus", type=Path, help="folder with the corpus' recipes")
+    parser.add_argument("corpus", type=Path, help="a corpus' folder, or its name")
     parser.add_argument("--print", action="store_true", help="print the table, run nothing")
     parser.add_argument(
         "--score",
@@ -133,7 +133,7 @@ def run_all(args: argparse.Namespace) -> int:
 
 def read_row(name: str, args: argparse.Namespace) -> dict[str, Any]:
     """Scores of a recipe: test set -> one score for each seed that is done."""
-    recipe = load_recipe(args.corpus / f"{name}.yml", args.set)
+    recipe = load_recipe(recipe_path(args.corpus, name), args.set)
     folder = args.work_dir / "runs" / recipe.corpus_name / run_name(recipe, args.name)
     done = [folder / f"seed{seed}" / "results.json" for seed in args.seeds]
     results = [read_json(path) for path in done if path.exists()]
