@@ -63,10 +63,10 @@ def print_next(run: Run) -> None:
         translate = shlex.join([program("ea-translate"), model])
         lines += [
             f"{translate} < new.{source} > new.{target}",
-            "in Python:",
+            f"in Python: {program('python')}",
             "  >>> from ea_fairseq import Translator",
             f'  >>> Translator({model!r}).translate("...")',
-            f"in a browser: {translate} --serve",
+            f"open in a browser: {translate} --serve",
         ]
     if other := _finished_beside(run):
         compare = [shown(SCRIPTS / "compare.py"), shown(other), shown(run.folder.parent)]
