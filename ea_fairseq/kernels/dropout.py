@@ -32,8 +32,8 @@ def dropout_add(x: Tensor, residual: Tensor, p: float) -> Tensor:
 class _DropoutAdd(torch.autograd.Function):
     @staticmethod
     def forward(ctx, x, residual, p):
-        drawn = torch.empty(x.shape, dtype=torch.int32).bernoulli_(1 - p)
-        kept = torch.empty(x.shape, dtype=torch.uint8)
+        drawn = x.new_empty(x.shape, dtype=torch.int32).bernoulli_(1 - p)
+        kept = x.new_empty(x.shape, dtype=torch.uint8)
         result = torch.empty_like(x)
         ctx.scale = 1 / (1 - p)
         _call("dropout_add", x, residual, drawn, kept, result, scale=ctx.scale)

@@ -72,7 +72,7 @@ def fused_step(
     evolved = queries.new_empty(bsz, heads, 1, src_len) if need_carry else None
     probs = queries.new_empty(bsz, heads, 1, src_len) if need_probs else None
     new_pending = queries.new_empty(bsz, 2 * reach, heads, src_len + 2 * right)
-    new_rows_visible = torch.empty(bsz, reach, dtype=torch.bool)
+    new_rows_visible = queries.new_empty(bsz, reach, dtype=torch.bool)
     step = _Step(
         *(bsz, heads, src_len, head_dim, kernel.size(-1), right),
         min(torch.get_num_threads(), bsz),

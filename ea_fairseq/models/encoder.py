@@ -83,4 +83,4 @@ class EATransformerEncoder(TransformerEncoderBase):
         order, hypotheses = share(new_order, sentences, hypotheses)
         if order is not None:
             encoder_out = super().reorder_encoder_out(encoder_out, order)
-        return {**encoder_out, "hypotheses": [torch.tensor(hypotheses)]}
+        return {**encoder_out, "hypotheses": [torch.tensor(hypotheses, device="cpu")]}

@@ -159,7 +159,7 @@ class TransformedAttention(MultiheadAttention):
         elif not cache:
             kept = {"prev_key": self._keys(key), "prev_value": self.v_proj(key)}
             cache = {name: one for name, one in kept.items() if one is not None}
-            cache["hypotheses"] = torch.tensor(bsz // key.size(1))
+            cache["hypotheses"] = torch.tensor(bsz // key.size(1), device="cpu")
         self._set_input_buffer(incremental_state, cache)
         return CachedHeads(
             cache.get("prev_key"),
@@ -183,7 +183,7 @@ class TransformedAttention(MultiheadAttention):
             sentences, together = share(new_order, kept["prev_value"].size(1), together)
             if sentences is not None:
                 kept = {name: one.index_select(1, sentences) for name, one in kept.items()}
-            cache = {**kept, "hypotheses": torch.tensor(together)}
+            cache = {**kept, "hypotheses": torch.tensor(together, device="cpu")}
         self._set_input_buffer(incremental_state, cache)
         state = self.get_incremental_state(incremental_state, "logit_state")
         if state:

@@ -73,7 +73,7 @@ def append(cache: Cache, keys: Tensor | None, values: Tensor) -> Cache:
     filled = cache.get("filled")
     # Full; or another decoding went on from the same step and wrote there: leave that to it.
     if filled is None or written == capacity or bsz > held or int(filled) != written:
-        filled = torch.tensor(written)
+        filled = torch.tensor(written, device="cpu")
         shape = (max(16, 2 * written), max(bsz, held))
         for name, old in kept.items():
             new = old.new_empty(*shape, old.size(2))
@@ -132,6 +132,6 @@ def _share(new_order: Tensor, sentences: int, hypotheses: int) -> tuple[Tensor |
             return source.to(new_order.device), 1
         source = groups[:, 0]
     same = len(source) == sentences
-    if same and torch.equal(source, torch.arange(sentences)):
+    if same and torch.equal(source, torch.arange(sentences, device=source.device)):
         return None, together
     return source.to(new_order.device), together
