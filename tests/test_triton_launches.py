@@ -1,6 +1,8 @@
 """Where Triton's launches go: on a machine of several GPUs, to that of the numbers."""
 
 import contextlib
+import subprocess
+import sys
 
 import pytest
 import torch
@@ -95,3 +97,24 @@ def test_a_tensor_and_its_gradient_lie_alike():
         grad.fill_(1)  # every number its own place
         assert grad.untyped_storage().nbytes() == 4 * tensor.numel()
     assert same is tensor
+
+
+def test_products_of_float32_are_cut_where_the_user_says_so():
+    """In either way; in a process of its own, since torch does not take back how it was told."""
+    ask = """if True:
+        import torch
+        from ea_fairseq.kernels.triton_attention import blocks
+
+        def show():
+            print(*(blocks(dtype, 8)["PRECISION"] for dtype in (torch.float32, torch.bfloat16)))
+
+        show()
+        torch.set_float32_matmul_precision("high")
+        show()
+        for precision in ("ieee", "tf32"):
+            torch.backends.cuda.matmul.fp32_precision = precision
+            show()
+    """
+    done = subprocess.run([sys.executable, "-c", ask], capture_output=True, text=True, check=True)
+    exact, cut = "tf32x3 tf32x3", "tf32 tf32x3"
+    assert done.stdout.splitlines() == [exact, cut, exact, cut]

@@ -320,7 +320,7 @@ def blocks(dtype: torch.dtype, head_dim: int) -> dict:
     """Constants of products, softmax and their gradients."""
     single = dtype == torch.float32
     depth = max(16, triton.next_power_of_2(head_dim))
-    fast = single and torch.get_float32_matmul_precision() != "highest"
+    fast = single and _tf32_allowed()
     return {
         "ROWS": 32,
         "COLUMNS": 32,
@@ -330,6 +330,15 @@ def blocks(dtype: torch.dtype, head_dim: int) -> dict:
         "num_warps": 8 if single and depth > 32 else 4,
         "num_stages": 2,
     }
+
+
+def _tf32_allowed() -> bool:
+    """Whether the user lets products of float32 be cut to TensorFloat-32, by either way to say so:
+    once the newer one was used, torch refuses to answer the older question."""
+    precision = getattr(torch.backends.cuda.matmul, "fp32_precision", None)  # from torch 2.9 on
+    if precision is None:
+        return torch.get_float32_matmul_precision() != "highest"
+    return precision == "tf32"
 
 
 def convolution(heads: int, size: int, lower: bool) -> dict:
