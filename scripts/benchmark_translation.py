@@ -2,6 +2,7 @@
 """Sentences a second of this project's search, of fairseq's and, where installed, of CTranslate2.
 
     python scripts/benchmark_translation.py EA_MODEL PLAIN_MODEL --input test.de
+    python scripts/benchmark_translation.py EA_MODEL PLAIN_MODEL --input test.de --int8
 
 Every engine translates the same sentences, whose tokens are made beforehand, with the same beam, in
 turn, several times; what is printed is the median. fairseq's search runs over the batches that ours
@@ -48,6 +49,7 @@ def make_parser() -> argparse.ArgumentParser:
     parser.add_argument("--beam", type=int, nargs="+", default=[5, 1], help="(default: 5 1)")
     parser.add_argument("--rounds", type=int, default=5, help="(default: 5)")
     parser.add_argument("--threads", type=int, default=1, help="(default: 1)")
+    parser.add_argument("--int8", action="store_true", help="ours and CTranslate2's with bytes too")
     parser.add_argument("--cpu-time", action="store_true", help="count the processor's time")
     return parser
 
@@ -70,9 +72,14 @@ def measure(args: argparse.Namespace) -> None:
             arch = translator.config.arch
             engines.append((f"fairseq, {arch}", _fairseq(translator), sources))
             engines.append((f"Translator, {arch}", _ours(translator), sources))
+            if args.int8:
+                int8 = Translator(model, threads=args.threads, dtype="int8")
+                engines.append((f"Translator int8, {arch}", _ours(int8), sources))
             converted = _ctranslate2(translator, args.threads, Path(scratch) / model.name)
-            if converted is not None:
-                engines.append((f"CTranslate2, {arch}", converted, sources))
+            for name, engine in converted.items():
+                if name == "float32" or args.int8:
+                    name = "CTranslate2" if name == "float32" else f"CTranslate2 {name}"
+                    engines.append((f"{name}, {arch}", engine, sources))
         print(f"| engine, model | {' | '.join(f'beam {beam}' for beam in args.beam)} |")
         print("|---" * (1 + len(args.beam)) + "|")
         rates: dict[str, list[float]] = {name: [] for name, _, _ in engines}
@@ -121,17 +128,17 @@ def _fairseq(translator: Any) -> Engine:
     return run
 
 
-def _ctranslate2(translator: Any, threads: int, folder: Path) -> Engine | None:
-    """CTranslate2 in float32; None where it is not installed or does not know the model."""
+def _ctranslate2(translator: Any, threads: int, folder: Path) -> dict[str, Engine]:
+    """CTranslate2 in float32 and int8; none where it is not installed or does not know the
+    model."""
     try:
-        import ctranslate2
         from ctranslate2.converters import FairseqConverter
     except ImportError:
-        return None
+        return {}
     from ea_fairseq.translation.fairseq_checkpoint import CHECKPOINT, write_fairseq_folder
 
     if translator.config.arch.startswith("ea_"):
-        return None
+        return {}
     write_fairseq_folder(translator.folders[0], folder)
     text = translator.config.text
     converter = FairseqConverter(
@@ -141,9 +148,13 @@ def _ctranslate2(translator: Any, threads: int, folder: Path) -> Engine | None:
         target_lang=text.target_lang,
     )
     converter.convert(str(folder / "ctranslate2"))
-    engine = ctranslate2.Translator(
-        str(folder / "ctranslate2"), compute_type="float32", intra_threads=threads
-    )
+    return {name: _engine(folder / "ctranslate2", name, threads) for name in ("float32", "int8")}
+
+
+def _engine(folder: Path, kind: str, threads: int) -> Engine:
+    import ctranslate2
+
+    engine = ctranslate2.Translator(str(folder), compute_type=kind, intra_threads=threads)
 
     def run(sources: list[list[str]], beam: int) -> None:
         engine.translate_batch(sources, beam_size=beam, max_batch_size=1000, batch_type="tokens")

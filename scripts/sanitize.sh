@@ -39,7 +39,7 @@ if [ "$kind" = thread ] && setarch -R true 2>/dev/null; then fixed=(setarch -R);
 
 LD_PRELOAD="$(g++ -print-file-name=$watch) $(g++ -print-file-name=libstdc++.so)" \
   "${fixed[@]}" "$python" -m pytest -q -s -p no:cacheprovider \
-  tests/test_kernels.py tests/test_decoders.py "$@"
+  tests/test_kernels.py tests/test_decoders.py tests/test_int8.py "$@"
 
 # The tests would pass without any library too.
 case $kind in address) symbol=__asan_ ;; thread) symbol=__tsan_ ;; esac

@@ -60,17 +60,25 @@ def large(arch, options, vocabulary=300, sizes=SIZES):
 
 
 class Steps:
-    """A compiled decoder beside the full pass over the same prefixes."""
+    """A compiled decoder beside the full pass over the same prefixes.
 
-    def __init__(self, model, lengths, seed=1):
+    Args:
+        model: in float32
+        lengths: of random sources
+        int8: whether what is compiled multiplies bytes
+        compiled: whether there is a compiled decoder
+    """
+
+    def __init__(self, model, lengths, seed=1, int8=False, compiled=True):
         self.model, self.generator = model, torch.Generator().manual_seed(seed)
         self.vocabulary = len(model.decoder.dictionary)
         self.sources = [self.draw(length, first=4) for length in lengths]
-        compiled = compiled_model(model)
-        encoded = compiled.encoder([source.tolist() for source in self.sources])
-        self.decoder = CompiledDecoder(
-            compiled.decoder, encoded, lengths, Rules(PAD, EOS, UNK, 0.5)
-        )
+        self.decoder = None
+        if compiled:
+            parts = compiled_model(model, int8)
+            encoded = parts.encoder([source.tolist() for source in self.sources])
+            rules = Rules(PAD, EOS, UNK, unk_penalty=0.5)
+            self.decoder = CompiledDecoder(parts.decoder, encoded, lengths, rules)
         self.sentences = torch.arange(len(lengths))
         self.tokens = torch.full((len(lengths), 1), EOS)
 
@@ -102,7 +110,8 @@ class Steps:
         order = torch.cat([row[self.draw(beam, below=len(row))] for row in rows])
         self.sentences = self.sentences[order]
         self.tokens = torch.cat([self.tokens[order], self.draw(len(order), 4)[:, None]], dim=1)
-        self.decoder.reorder(order)
+        if self.decoder is not None:
+            self.decoder.reorder(order)
 
 
 @pytest.mark.parametrize("arch, options", MODELS.values(), ids=MODELS.keys())

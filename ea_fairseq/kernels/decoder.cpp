@@ -1,5 +1,5 @@
 // A Transformer's decoder, whole, one token further for every hypothesis of a beam search: with plain
-// or evolving attention, float32.
+// or evolving attention.
 //
 // Nothing that was written is ever moved. A hypothesis knows the row of each of its earlier tokens;
 // a beam that reorders changes these alone. Sources stay as long as they are, without padding.
@@ -52,14 +52,14 @@ namespace ea {
 class Decoder : public Stack {
  public:
   struct Layer {
-    Layer(const DecoderLayerWeights& w, int64_t heads)
-        : self(w.self, heads), cross(w.cross, heads), network(w.network) {}
+    Layer(const DecoderLayerWeights& w, int64_t heads, bool int8)
+        : self(w.self, heads, int8), cross(w.cross, heads, int8), network(w.network, int8) {}
     AttentionLayer self, cross;
     NetworkLayer network;
   };
 
-  explicit Decoder(const DecoderWeights& w) : Stack(w.stack), output(w.output) {
-    for (int64_t i = 0; i < w.layer_count; ++i) layers.emplace_back(w.layers[i], heads);
+  explicit Decoder(const DecoderWeights& w) : Stack(w.stack), output(w.output, int8) {
+    for (int64_t i = 0; i < w.layer_count; ++i) layers.emplace_back(w.layers[i], heads, int8);
     for (const Layer& layer : layers)
       earlier = std::max({earlier, layer.self.map.others(), layer.cross.map.others()});
   }
@@ -127,7 +127,8 @@ class Decoding {
     Maps self, cross;
   };
   struct Scratch {
-    Buffer<float> x, normed, queries, context, hidden, evolved, self_carry, cross_carry, padded, logits;
+    Decoder::Flow flow;
+    Buffer<float> x, queries, context, evolved, self_carry, cross_carry, padded, logits;
     std::vector<const float*> keys, values;
     std::vector<HeadLines> lines;
   };
@@ -147,15 +148,16 @@ class Decoding {
   void project(const Encoded& encoded, int64_t begin, int64_t end) {
     const int64_t depth = d.layers[0].cross.keys.steps();
     Buffer<float> keys(longest * d.width);
+    Input in;
     for (int64_t n = begin; n < end; ++n) {
-      const float* in = encoded.data + first_position[n] * depth;
+      d.set(in, encoded.data + first_position[n] * depth, depth, lengths[n]);
       for (size_t l = 0; l < d.layers.size(); ++l) {
         const AttentionLayer& attention = d.layers[l].cross;
-        attention.keys({in, depth, lengths[n], keys.data(), d.width});
+        attention.keys(in, {keys.data(), d.width});
         transpose_keys(keys.data(), lengths[n], d.width,
                        sources[l].keys.data() + first_column[n] * d.width);
         float* values = sources[l].values.data() + first_position[n] * d.stride;
-        attention.values({in, depth, lengths[n], values, d.stride});
+        attention.values(in, {values, d.stride});
       }
     }
   }
@@ -196,7 +198,7 @@ class Decoding::Block {
       : o(owner), d(owner.d), step(step), now(now), maps(maps), time(owner.times.size() - 1),
         begin(begin), rows(end - begin), s(scratch),
         carry_line(whole_vectors(std::max(time + 1, owner.longest), lanes<float>)) {
-    for (Buffer<float>* buffer : {&s.x, &s.normed, &s.queries, &s.context})
+    for (Buffer<float>* buffer : {&s.x, &s.queries, &s.context})
       buffer->reserve(rows * d.width);
     for (Buffer<float>* buffer : {&s.self_carry, &s.cross_carry, &s.evolved})
       buffer->reserve(rows * d.heads * carry_line);
@@ -209,21 +211,23 @@ class Decoding::Block {
   }
 
   void run() {
-    float *x = s.x.data(), *normed = s.normed.data();
+    float* x = s.x.data();
     for (int64_t n = 0; n < rows; ++n)
       d.embed(step.tokens[begin + n], time, x + n * d.width);
     d.norm_embedded(x, rows);
+    Decoder::Flow& flow = s.flow;
+    flow.x = x, flow.rows = rows;
     for (size_t l = 0; l < d.layers.size(); ++l) {
       const Decoder::Layer& layer = d.layers[l];
-      d.residual(layer.self.norm, x, rows, normed, [&](const float* in) {
-        self_attention(l, in);
-        layer.self.output({s.context.data(), d.width, rows, x, d.width, x});
+      d.residual(layer.self.norm, flow, [&] {
+        self_attention(l);
+        d.add(layer.self.output, s.context.data(), d.width, flow);
       });
-      d.residual(layer.cross.norm, x, rows, normed, [&](const float* in) {
-        cross_attention(l, in);
-        layer.cross.output({s.context.data(), d.width, rows, x, d.width, x});
+      d.residual(layer.cross.norm, flow, [&] {
+        cross_attention(l);
+        d.add(layer.cross.output, s.context.data(), d.width, flow);
       });
-      d.network(layer.network, x, rows, normed, s.hidden);
+      d.network(layer.network, flow);
     }
     d.final_norm(x, rows, x);
     choose();
@@ -245,12 +249,13 @@ class Decoding::Block {
     return const_cast<float*>(at.kept.data()) + (layer * 2 + what) * at.rows * d.stride;
   }
 
-  void self_attention(int64_t layer, const float* in) {
+  void self_attention(int64_t layer) {
     const AttentionLayer& attention = d.layers[layer].self;
-    attention.queries({in, d.width, rows, s.queries.data(), d.width});
+    const Input& in = s.flow.in;
+    attention.queries(in, {s.queries.data(), d.width});
     float* keys = kept(now, layer, 0) + begin * d.stride;
-    attention.keys({in, d.width, rows, keys, d.stride});
-    attention.values({in, d.width, rows, kept(now, layer, 1) + begin * d.stride, d.stride});
+    attention.keys(in, {keys, d.stride});
+    attention.values(in, {kept(now, layer, 1) + begin * d.stride, d.stride});
     // Products run over whole vectors: what they read beyond the last head must be a number.
     for (int64_t n = 0; n < rows; ++n)
       std::fill(keys + n * d.stride + d.width, keys + (n + 1) * d.stride, 0.0f);
@@ -315,9 +320,9 @@ class Decoding::Block {
 
   // ---- Encoder-decoder attention
 
-  void cross_attention(int64_t layer, const float* in) {
+  void cross_attention(int64_t layer) {
     const AttentionLayer& attention = d.layers[layer].cross;
-    attention.queries({in, d.width, rows, s.queries.data(), d.width});
+    attention.queries(s.flow.in, {s.queries.data(), d.width});
     for (int64_t n = 0; n < rows;) {
       int64_t end = n + 1;
       while (end < rows && step.sentences[begin + end] == step.sentences[begin + n]) ++end;
@@ -354,9 +359,10 @@ class Decoding::Block {
       tops[n].begin(step.most, step.best + place, step.best_tokens + place);
     }
     const int64_t vocabulary = d.output.columns();
+    d.set(s.flow.in, s.x.data(), d.width, rows);
     for (int64_t first = 0; first < vocabulary; first += piece) {
       const int64_t count = std::min(piece, vocabulary - first);
-      d.output.columns({s.x.data(), d.width, rows, s.logits.data(), piece}, first, first + count);
+      d.output.columns(s.flow.in, {s.logits.data(), piece}, first, first + count);
       for (int64_t n = 0; n < rows; ++n) {
         float* logits = s.logits.data() + n * piece;
         std::fill(logits + count, logits + whole_vectors(count, lanes<float>), -INFINITY);

@@ -1,4 +1,4 @@
-// A Transformer's encoder, whole, for a batch of sentences: with plain or evolving attention, float32.
+// A Transformer's encoder, whole, for a batch of sentences: with plain or evolving attention.
 //
 // Sentences lie one after the other, without padding.
 
@@ -32,14 +32,14 @@ namespace ea {
 class Encoder : public Stack {
  public:
   struct Layer {
-    Layer(const EncoderLayerWeights& w, int64_t heads)
-        : attention(w.attention, heads), network(w.network) {}
+    Layer(const EncoderLayerWeights& w, int64_t heads, bool int8)
+        : attention(w.attention, heads, int8), network(w.network, int8) {}
     AttentionLayer attention;
     NetworkLayer network;
   };
 
   explicit Encoder(const EncoderWeights& w) : Stack(w.stack) {
-    for (int64_t i = 0; i < w.layer_count; ++i) layers.emplace_back(w.layers[i], heads);
+    for (int64_t i = 0; i < w.layer_count; ++i) layers.emplace_back(w.layers[i], heads, int8);
   }
 
   void run(const Encoding& batch) const {
@@ -58,7 +58,8 @@ class Encoder : public Stack {
   static constexpr int64_t block = 96;  // tokens that go through all layers together
 
   struct Scratch {
-    Buffer<float> normed, queries, keys, values, context, hidden, transposed, mixed, carry, probs;
+    Flow flow;
+    Buffer<float> queries, keys, values, context, transposed, mixed, carry, probs;
   };
   class Block;
 
@@ -81,7 +82,7 @@ class Encoder : public Stack {
           int64_t begin, int64_t end, Scratch& scratch)
         : e(encoder), batch(batch), firsts(firsts), begin(begin), end(end), first(firsts[begin]),
           rows(firsts[end] - first), s(scratch) {
-      for (Buffer<float>* buffer : {&s.normed, &s.queries, &s.keys, &s.context})
+      for (Buffer<float>* buffer : {&s.queries, &s.keys, &s.context})
         buffer->reserve(rows * e.width);
       s.values.reserve(rows * e.stride);
       carries.push_back(0);
@@ -97,23 +98,25 @@ class Encoder : public Stack {
     }
 
     void run() {
-      float *x = batch.out + first * e.width, *normed = s.normed.data();
+      float* x = batch.out + first * e.width;
       for (int64_t n = begin; n < end; ++n)
         for (int64_t i = 0; i < batch.lengths[n]; ++i) {
           const int64_t token = firsts[n] + i;
           e.embed(batch.tokens[token], i, batch.out + token * e.width);
         }
       e.norm_embedded(x, rows);
+      Flow& flow = s.flow;
+      flow.x = x, flow.rows = rows;
       for (size_t l = 0; l < e.layers.size(); ++l) {
         const AttentionLayer& attention = e.layers[l].attention;
-        e.residual(attention.norm, x, rows, normed, [&](const float* in) {
-          attention.queries({in, e.width, rows, s.queries.data(), e.width});
-          attention.keys({in, e.width, rows, s.keys.data(), e.width});
-          attention.values({in, e.width, rows, s.values.data(), e.stride});
+        e.residual(attention.norm, flow, [&] {
+          attention.queries(flow.in, {s.queries.data(), e.width});
+          attention.keys(flow.in, {s.keys.data(), e.width});
+          attention.values(flow.in, {s.values.data(), e.stride});
           for (int64_t n = begin; n < end; ++n) attend(attention.map, l == 0, n);
-          attention.output({s.context.data(), e.width, rows, x, e.width, x});
+          e.add(attention.output, s.context.data(), e.width, flow);
         });
-        e.network(e.layers[l].network, x, rows, normed, s.hidden);
+        e.network(e.layers[l].network, flow);
       }
       e.final_norm(x, rows, x);
     }

@@ -59,7 +59,7 @@ class Rules:
 
 
 class FusedDecoder:
-    """A decoder's weights, packed for the compiled library, float32 on the CPU.
+    """A decoder's weights, packed for the compiled library, float32 or int8 on the CPU.
 
     Later changes of the weights have no part in it. Threads may share one.
 

@@ -33,7 +33,7 @@ class EncoderLayerParts:
 
 
 class FusedEncoder:
-    """An encoder's weights, packed for the compiled library, float32 on the CPU.
+    """An encoder's weights, packed for the compiled library, float32 or int8 on the CPU.
 
     Later changes of the weights have no part in it. Threads may share one.
 

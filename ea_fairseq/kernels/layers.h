@@ -20,6 +20,7 @@ struct NetworkWeights {
 // Of a stack of layers. Words and positions are read where they are, not copied.
 struct StackWeights {
   int64_t width, heads, norm_first;
+  int64_t int8;                    // whether linear layers multiply bytes
   const float *words, *positions;  // (vocabulary, width), (longest, width) or null
   double scale;                    // of words
   NormWeights embedding_norm, final_norm;
@@ -29,17 +30,17 @@ struct StackWeights {
 namespace ea {
 
 struct AttentionLayer {
-  AttentionLayer(const AttentionWeights& w, int64_t heads)
-      : queries(w.queries, std::sqrt(float(heads) / w.queries.columns)), keys(w.keys),
-        values(w.values), output(w.output), norm(w.norm, w.output.columns), map(w.map, heads) {}
+  AttentionLayer(const AttentionWeights& w, int64_t heads, bool int8)
+      : queries(w.queries, int8, std::sqrt(float(heads) / w.queries.columns)),
+        keys(w.keys, int8), values(w.values, int8), output(w.output, int8), norm(w.norm, w.output.columns), map(w.map, heads) {}
   Linear queries, keys, values, output;
   LayerNorm norm;
   MapRow map;
 };
 
 struct NetworkLayer {
-  explicit NetworkLayer(const NetworkWeights& w)
-      : first(w.first), second(w.second), norm(w.norm, w.second.columns) {}
+  NetworkLayer(const NetworkWeights& w, bool int8)
+      : first(w.first, int8), second(w.second, int8), norm(w.norm, w.second.columns) {}
   Linear first, second;
   LayerNorm norm;
 };
@@ -48,12 +49,13 @@ struct NetworkLayer {
 class Stack {
  public:
   explicit Stack(const StackWeights& w)
-      : width(w.width), heads(w.heads), head_dim(width / heads),
+      : width(w.width), heads(w.heads), head_dim(width / heads), int8(w.int8),
         stride(whole_vectors(width - head_dim, lanes<float>) +
                whole_vectors(head_dim, lanes<float>)),
         final_norm(w.final_norm, width), w(w), embedding_norm(w.embedding_norm, width) {}
 
   const int64_t width, heads, head_dim;
+  const bool int8;
   const int64_t stride;  // of keys or values, the last head's whole vectors included
   const LayerNorm final_norm;
 
@@ -66,22 +68,40 @@ class Stack {
   }
   void norm_embedded(float* x, int64_t rows) const { embedding_norm(x, rows, x); }
 
-  // x + inner(x), with the norm in front or behind; inner(in) adds to x.
+  // Between layers: x, what goes into a linear layer, and a network's inner numbers.
+  struct Flow {
+    float* x;
+    int64_t rows;
+    Buffer<float> normed, hidden;
+    Input in;
+  };
+  void set(Input& in, const float* data, int64_t row, int64_t rows) const {
+    in.set(data, row, rows, row, int8);
+  }
+
+  // x + inner(x), with the norm in front or behind; inner() reads flow.in and adds to x.
   template <typename Inner>
-  void residual(const LayerNorm& norm, float* x, int64_t rows, float* normed, Inner inner) const {
-    if (w.norm_first) norm(x, rows, normed);
-    inner(w.norm_first ? normed : x);
-    if (!w.norm_first) norm(x, rows, x);
+  void residual(const LayerNorm& norm, Flow& flow, Inner inner) const {
+    flow.normed.reserve(flow.rows * width);
+    if (w.norm_first) norm(flow.x, flow.rows, flow.normed.data());
+    set(flow.in, w.norm_first ? flow.normed.data() : flow.x, width, flow.rows);
+    inner();
+    if (!w.norm_first) norm(flow.x, flow.rows, flow.x);
+  }
+
+  // A linear layer's result added to x.
+  void add(const Linear& layer, const float* data, int64_t row, Flow& flow) const {
+    set(flow.in, data, row, flow.rows);
+    layer(flow.in, {flow.x, width, flow.x});
   }
 
   // The feed-forward network with its residual.
-  void network(const NetworkLayer& layer, float* x, int64_t rows, float* normed,
-               Buffer<float>& hidden) const {
-    residual(layer.norm, x, rows, normed, [&](const float* in) {
+  void network(const NetworkLayer& layer, Flow& flow) const {
+    residual(layer.norm, flow, [&] {
       const int64_t inner = layer.first.columns();
-      hidden.reserve(rows * inner);
-      layer.first({in, width, rows, hidden.data(), inner, nullptr, true});
-      layer.second({hidden.data(), inner, rows, x, width, x});
+      flow.hidden.reserve(flow.rows * inner);
+      layer.first(flow.in, {flow.hidden.data(), inner, nullptr, true});
+      add(layer.second, flow.hidden.data(), inner, flow);
     });
   }
 

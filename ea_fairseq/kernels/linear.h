@@ -1,9 +1,9 @@
-// Linear layers and layer norms over rows of float32.
+// Linear layers, in float32 or with int8 products, and layer norms over rows of float32.
 #pragma once
 
 #include <algorithm>
 
-#include "buffer.h"
+#include "int8.h"
 
 extern "C" {
 
@@ -22,9 +22,25 @@ struct NormWeights {
 
 namespace ea {
 
+// What linear layers read: rows, `row` numbers apart; for layers of int8 as bytes too.
+class Input {
+ public:
+  void set(const float* in, int64_t in_row, int64_t rows, int64_t steps, bool int8) {
+    data = in, row = in_row, count = rows;
+    if (int8) bytes.quantize(in, in_row, rows, steps);
+  }
+
+  const float* data;
+  int64_t row, count;
+  QuantizedRows bytes;
+};
+
 // out[r] = in[r] W^T + bias, W packed once: panels of a few whole vectors of columns, which stay in
 // the nearest cache while all rows pass by. How rows are grouped never changes a sum's order, so
 // that a row's result does not depend on its neighbours.
+//
+// With int8, a column of W is bytes of -127 to 127 times a scale of its own, products of bytes are
+// added up as integers, and the rest is float32.
 class Linear {
  public:
   // Columns of a panel.
@@ -35,75 +51,138 @@ class Linear {
 #endif
   static constexpr int64_t panel = vectors * lanes<float>;
 
-  explicit Linear(const LinearWeights& w, float factor = 1.0f)
-      : columns_(w.columns), steps_(w.steps), packed_(whole_vectors(w.columns, panel) * w.steps),
+  Linear(const LinearWeights& w, bool int8, float factor = 1.0f)
+      : columns_(w.columns), steps_(w.steps), int8_(int8),
         bias_(whole_vectors(w.columns, panel)) {
-    for (int64_t x = 0; x < whole_vectors(columns_, panel); ++x) {
-      const bool there = x < columns_;
-      bias_.data()[x] = there && w.bias ? factor * w.bias[x] : 0.0f;
-      float* to = packed_.data() + x / panel * panel * steps_ + x % panel;
-      for (int64_t j = 0; j < steps_; ++j) to[j * panel] = there ? factor * w.weight[x * steps_ + j] : 0.0f;
+    const int64_t wide = whole_vectors(columns_, panel);
+    if (int8) {
+      bytes_.reserve(wide * fours() * 4);
+      std::fill_n(bytes_.data(), wide * fours() * 4, 0);
+      scales_.reserve(wide);
+      offsets_.reserve(wide);
+    } else {
+      packed_.reserve(wide * steps_);
+    }
+    for (int64_t x = 0; x < wide; ++x) {
+      const float* weight = x < columns_ ? w.weight + x * steps_ : nullptr;
+      bias_.data()[x] = weight && w.bias ? factor * w.bias[x] : 0.0f;
+      if (int8) pack_bytes(weight, factor, x);
+      else pack(weight, factor, x);
     }
   }
 
   int64_t columns() const { return columns_; }
   int64_t steps() const { return steps_; }
 
-  // Rows that one after the other are `in_row` and `out_row` numbers apart.
-  struct Rows {
-    const float* in;
-    int64_t in_row;
-    int64_t count;
-    float* out;
-    int64_t out_row;
-    const float* added = nullptr;  // to the result, as far apart as out's; may be out itself
+  // Rows `row` numbers apart.
+  struct Output {
+    float* data;
+    int64_t row;
+    const float* added = nullptr;  // to the result, as far apart; may be the output itself
     bool relu = false;
   };
-  void operator()(const Rows& rows) const { columns(rows, 0, columns_); }
+  void operator()(const Input& in, const Output& out) const { columns(in, out, 0, columns_); }
 
   // Columns `first`, a multiple of `panel`, to `last` alone: out's first is column `first`.
-  void columns(const Rows& rows, int64_t first, int64_t last) const {
+  void columns(const Input& in, const Output& out, int64_t first, int64_t last) const {
     for (int64_t x = first; x < last; x += panel) {
-      const int64_t width = std::min(panel, last - x);
       int64_t r = 0;
-      for (; r + 6 <= rows.count; r += 6) tile<6>(rows, r, x, x - first, width);
-      switch (rows.count - r) {
-        case 5: tile<5>(rows, r, x, x - first, width); break;
-        case 4: tile<4>(rows, r, x, x - first, width); break;
-        case 3: tile<3>(rows, r, x, x - first, width); break;
-        case 2: tile<2>(rows, r, x, x - first, width); break;
-        case 1: tile<1>(rows, r, x, x - first, width); break;
+      for (; r + 6 <= in.count; r += 6) tile<6>(in, out, r, x, first, last);
+      switch (in.count - r) {
+        case 5: tile<5>(in, out, r, x, first, last); break;
+        case 4: tile<4>(in, out, r, x, first, last); break;
+        case 3: tile<3>(in, out, r, x, first, last); break;
+        case 2: tile<2>(in, out, r, x, first, last); break;
+        case 1: tile<1>(in, out, r, x, first, last); break;
       }
     }
   }
 
  private:
   int64_t columns_, steps_;
-  Buffer<float> packed_, bias_;
+  bool int8_;
+  Buffer<float> packed_, bias_;  // packed_[panel][step][column]
+  Buffer<int8_t> bytes_;         // [panel][four steps][column][step]
+  Buffer<float> scales_;         // of columns
+  Buffer<int32_t> offsets_;      // what a row's zeros, which are no zero bytes, add to columns
+
+  int64_t fours() const { return (steps_ + 3) / 4; }
+
+  void pack(const float* weight, float factor, int64_t x) {
+    float* to = packed_.data() + x / panel * panel * steps_ + x % panel;
+    for (int64_t j = 0; j < steps_; ++j) to[j * panel] = weight ? factor * weight[j] : 0.0f;
+  }
+  void pack_bytes(const float* weight, float factor, int64_t x) {
+    float most = 0;
+    for (int64_t j = 0; weight && j < steps_; ++j) most = std::max(most, std::abs(weight[j]));
+    int8_t* to = bytes_.data() + (x / panel * panel * fours() + x % panel) * 4;
+    int32_t sum = 0;
+    for (int64_t j = 0; most > 0 && j < steps_; ++j) {
+      const int number = std::lrint(weight[j] * 127 / most);
+      to[j / 4 * panel * 4 + j % 4] = number;
+      sum += number;
+    }
+    scales_.data()[x] = factor * most / 127;
+    offsets_.data()[x] = QuantizedRows::zero * sum;
+  }
 
   template <int count>
-  void tile(const Rows& rows, int64_t r, int64_t x, int64_t out_x, int64_t width) const {
+  void tile(const Input& in, const Output& out, int64_t r, int64_t x, int64_t first,
+            int64_t last) const {
     Vector<float> sums[count][vectors];
+    if (int8_) add_bytes<count>(in, r, x, sums);
+    else add<count>(in, r, x, sums);
+    for (int i = 0; i < count; ++i) {
+      for (int v = 0; v < vectors; ++v) {
+        const int64_t column = x + v * lanes<float>, part = std::min(lanes<float>, last - column);
+        if (part <= 0) break;
+        const int64_t place = (r + i) * out.row + column - first;
+        Vector<float> sum = sums[i][v];
+        if (out.added) sum += load_part<Vector<float>>(out.added + place, part);
+        if (out.relu) sum = sum < 0.0f ? Vector<float>{} : sum;
+        store_part(out.data + place, sum, part);
+      }
+    }
+  }
+
+  template <int count>
+  void add(const Input& in, int64_t r, int64_t x, Vector<float> (&sums)[count][vectors]) const {
     for (int i = 0; i < count; ++i)
       for (int v = 0; v < vectors; ++v)
         sums[i][v] = load<Vector<float>>(bias_.data() + x + v * lanes<float>);
-    const float* in = rows.in + r * rows.in_row;
+    const float* row = in.data + r * in.row;
     const float* from = packed_.data() + x * steps_;
     for (int64_t j = 0; j < steps_; ++j, from += panel) {
       Vector<float> values[vectors];
       for (int v = 0; v < vectors; ++v) values[v] = load<Vector<float>>(from + v * lanes<float>);
       for (int i = 0; i < count; ++i)
-        for (int v = 0; v < vectors; ++v) sums[i][v] += values[v] * in[i * rows.in_row + j];
+        for (int v = 0; v < vectors; ++v) sums[i][v] += values[v] * row[i * in.row + j];
     }
-    for (int i = 0; i < count; ++i) {
-      for (int v = 0; v < vectors; ++v) {
-        const int64_t place = (r + i) * rows.out_row + out_x + v * lanes<float>;
-        const int64_t part = std::clamp<int64_t>(width - v * lanes<float>, 0, lanes<float>);
-        if (part == 0) break;
-        Vector<float> sum = sums[i][v];
-        if (rows.added) sum += load_part<Vector<float>>(rows.added + place, part);
-        if (rows.relu) sum = sum < 0.0f ? Vector<float>{} : sum;
-        store_part(rows.out + place, sum, part);
+  }
+
+  template <int count>
+  void add_bytes(
+      const Input& in, int64_t r, int64_t x, Vector<float> (&sums)[count][vectors]) const {
+    Integers<float> products[count][vectors] = {};
+    const int8_t* from = bytes_.data() + x * fours() * 4;
+    for (int64_t j = 0; j < fours(); ++j, from += panel * 4) {
+      Integers<float> weights[vectors];
+      for (int v = 0; v < vectors; ++v)
+        weights[v] = load<Integers<float>>(from + v * vector_bytes);
+      for (int i = 0; i < count; ++i) {
+        const int32_t four = in.bytes.four(r + i, 4 * j);
+        for (int v = 0; v < vectors; ++v)
+          products[i][v] = add_products(products[i][v], four, weights[v]);
+      }
+    }
+    for (int v = 0; v < vectors; ++v) {
+      const int64_t column = x + v * lanes<float>;
+      const auto offset = load<Integers<float>>(offsets_.data() + column);
+      const auto scale = load<Vector<float>>(scales_.data() + column);
+      const auto bias = load<Vector<float>>(bias_.data() + column);
+      for (int i = 0; i < count; ++i) {
+        const auto sum = __builtin_convertvector(products[i][v] - offset, Vector<float>);
+        sums[i][v] = sum * (scale * in.bytes.scale(r + i)) + bias;
       }
     }
   }

@@ -63,6 +63,7 @@ class StackParts:
         scale: its factor
         positions: (longest, embed_dim), or None
         embedding_norm, final_norm: or None
+        int8: whether linear layers multiply bytes, not float32
     """
 
     heads: int
@@ -72,6 +73,7 @@ class StackParts:
     positions: Tensor | None
     embedding_norm: nn.LayerNorm | None
     final_norm: nn.LayerNorm | None
+    int8: bool = False
 
 
 def _pointer(tensor: Tensor | None, kept: Kept) -> int | None:
@@ -114,7 +116,7 @@ def network(parts: NetworkParts, kept: Kept) -> "Network":
 def stack(parts: StackParts, kept: Kept) -> "Stack":
     """What is kept must live as long as the library uses it."""
     return Stack(
-        *(parts.words.size(1), parts.heads, parts.norm_first),
+        *(parts.words.size(1), parts.heads, parts.norm_first, parts.int8),
         *(_pointer(parts.words, kept), _pointer(parts.positions, kept), parts.scale),
         *(_norm(parts.embedding_norm, kept), _norm(parts.final_norm, kept)),
     )
@@ -152,7 +154,7 @@ class Network(ctypes.Structure):
 
 class Stack(ctypes.Structure):
     _fields_ = [
-        *fields(ctypes.c_int64, "width heads norm_first"),
+        *fields(ctypes.c_int64, "width heads norm_first int8"),
         *fields(ctypes.c_void_p, "words positions"),
         ("scale", ctypes.c_double),
         *fields(Norm, "embedding_norm final_norm"),

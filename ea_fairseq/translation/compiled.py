@@ -65,16 +65,22 @@ class _NotCompiled(Exception):
     """Something that the compiled library does not compute."""
 
 
-def compiled_model(model: FairseqEncoderDecoderModel) -> CompiledModel | None:
-    """A model for the compiled library, or None where that does not compute its decoder."""
+def compiled_model(model: FairseqEncoderDecoderModel, int8: bool = False) -> CompiledModel | None:
+    """A model for the compiled library, or None where that does not compute its decoder.
+
+    Args:
+        model: in float32
+        int8: whether linear layers multiply bytes: weights rounded to 255 steps of each output's
+            largest, what they read to as many of each row's largest
+    """
     if model.training or not is_available_for(model):
         return None
     try:
-        decoder = _decoder(model.decoder)
+        decoder = _decoder(model.decoder, int8)
     except _NotCompiled:
         return None
     try:
-        return CompiledModel(_encoder(model.encoder), decoder)
+        return CompiledModel(_encoder(model.encoder, int8), decoder)
     except _NotCompiled:
         return CompiledModel(None, decoder)
 
@@ -91,7 +97,7 @@ def _need(condition: bool) -> None:
         raise _NotCompiled
 
 
-def _encoder(encoder: nn.Module) -> FusedEncoder:
+def _encoder(encoder: nn.Module, int8: bool) -> FusedEncoder:
     _need(type(encoder) in _ENCODERS)
     layers = []
     for layer in encoder.layers:
@@ -99,10 +105,10 @@ def _encoder(encoder: nn.Module) -> FusedEncoder:
         attention = _attention(layer.self_attn, layer.self_attn_layer_norm)
         layers.append(EncoderLayerParts(attention, _network(layer)))
     heads = {layer.self_attn.num_heads for layer in encoder.layers}
-    return FusedEncoder(_stack(encoder, heads), layers)
+    return FusedEncoder(_stack(encoder, heads, int8), layers)
 
 
-def _decoder(decoder: nn.Module) -> FusedDecoder:
+def _decoder(decoder: nn.Module, int8: bool) -> FusedDecoder:
     _need(type(decoder) in _DECODERS and type(decoder.output_projection) is nn.Linear)
     for extra in ("project_in_dim", "project_out_dim", "adaptive_softmax"):
         _need(getattr(decoder, extra) is None)
@@ -115,11 +121,11 @@ def _decoder(decoder: nn.Module) -> FusedDecoder:
         cross = _attention(layer.encoder_attn, layer.encoder_attn_layer_norm)
         layers.append(DecoderLayerParts(attention, cross, _network(layer)))
     attentions = [a for layer in decoder.layers for a in (layer.self_attn, layer.encoder_attn)]
-    stack = _stack(decoder, {attention.num_heads for attention in attentions})
+    stack = _stack(decoder, {attention.num_heads for attention in attentions}, int8)
     return FusedDecoder(DecoderParts(stack, layers, decoder.output_projection))
 
 
-def _stack(stack: nn.Module, heads: set[int]) -> StackParts:
+def _stack(stack: nn.Module, heads: set[int], int8: bool) -> StackParts:
     first = {layer.normalize_before for layer in stack.layers}
     norms = stack.layernorm_embedding, stack.layer_norm
     _need(len(heads) == len(first) == 1 and all(map(_is_norm, norms)))
@@ -127,7 +133,8 @@ def _stack(stack: nn.Module, heads: set[int]) -> StackParts:
     _need(not any(_drops(module) for module in stack.modules()))
     words = stack.embed_tokens.weight
     positions = _positions(stack)
-    return StackParts(heads.pop(), first.pop(), words, stack.embed_scale, positions, *norms)
+    around = words, stack.embed_scale, positions, *norms
+    return StackParts(heads.pop(), first.pop(), *around, int8)
 
 
 def _positions(stack: nn.Module) -> Tensor | None:

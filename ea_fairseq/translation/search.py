@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -44,14 +44,20 @@ class BeamSearch:
     Args:
         models: that decide together, by the mean of their probabilities
         dictionary: of the target
+        int8: whether what is compiled multiplies bytes instead of float32
     """
 
-    def __init__(self, models: Sequence[FairseqEncoderDecoderModel], dictionary: Dictionary):
+    def __init__(
+        self,
+        models: Sequence[FairseqEncoderDecoderModel],
+        dictionary: Dictionary,
+        int8: bool = False,
+    ):
         self.models = list(models)
         self.pad, self.eos, self.unk = dictionary.pad(), dictionary.eos(), dictionary.unk()
         self.vocabulary = len(dictionary)
         self.longest = min(model.max_decoder_positions() for model in models) - 1
-        self.compiled = compiled_model(self.models[0]) if len(self.models) == 1 else None
+        self.compiled = compiled_model(self.models[0], int8) if len(self.models) == 1 else None
 
     @torch.inference_mode()
     def __call__(
@@ -122,13 +128,15 @@ class _Batch:
             for decoder in [] if same else self.decoders:
                 decoder.reorder(order)
             step += 1
+        if self.compiled is not None and self.need_attention:
+            self._attend()
         return [sorted(found, key=lambda hypothesis: -hypothesis.score) for found in self.finished]
 
     def _encode(self) -> None:
         owner = self.owner
         self.compiled = None
         usable = owner.compiled is not None and is_available_for(owner.models[0])
-        if usable and not self.need_attention and not self.has_padding_inside:
+        if usable and not self.has_padding_inside:
             rules = Rules(owner.pad, owner.eos, owner.unk, self.search.unkpen)
             self.compiled = CompiledDecoder(
                 owner.compiled.decoder, self._encoded_rows(), self.lengths, rules
@@ -149,6 +157,30 @@ class _Batch:
             return encoder(self.source_lists)
         encoded = self._encoded(self.owner.models[0])["encoder_out"][0]
         return encoded.transpose(0, 1)[self.sources.ne(self.owner.pad)]
+
+    def _attend(self) -> None:
+        """Gives the hypotheses of a compiled search their attention, from one pass over them."""
+        model, owner = self.owner.models[0], self.owner
+        for place, found in enumerate(self.finished):
+            if not found:
+                continue
+            length = self.lengths[place]
+            source = torch.tensor([list(self.source_lists[place])])
+            longest = max(len(hypothesis.tokens) for hypothesis in found)
+            tokens = torch.tensor(
+                [
+                    [owner.eos, *h.tokens[:-1], *[owner.pad] * (longest - len(h.tokens))]
+                    for h in found
+                ]
+            )
+            sources, lengths = source.expand(len(found), -1), torch.full((len(found),), length)
+            attention = model(sources, lengths, tokens)[1]["attn"][0]
+            if attention is None:
+                continue
+            self.finished[place] = [
+                replace(hypothesis, attention=map_[: len(hypothesis.tokens)].clone())
+                for hypothesis, map_ in zip(found, attention, strict=True)
+            ]
 
     def _compiled_best(self, last: list[int], step: int) -> tuple[Tensor, Tensor] | None:
         """As `_best`, where the decoder is compiled; else None."""

@@ -28,7 +28,8 @@ from .search import BeamSearch, Hypothesis
 #: What happens to text longer than what a model was trained on.
 LONG = ("split", "refuse", "whole")
 
-_DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
+# With int8 the compiled library multiplies bytes; what torch does then is float32.
+_DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "int8": torch.float32}
 _WITHOUT_SPACES = ("zh", "ja", "th")  # languages that write none between sentences
 _CLAUSE = re.compile(r"(?<=[,;:،、，；])\s*")
 _EOS = "</s>"
@@ -109,7 +110,8 @@ class Translator:
     Args:
         model: the folder; or a list of folders with equal dictionaries and text settings
         device: torch's name of where to compute
-        dtype: "float32" or "bfloat16"
+        dtype: "float32" or "bfloat16"; or "int8", about as good and faster, for one model with
+            plain or evolving attention in the compiled library on the CPU
         threads: of torch, for the whole process; default: torch's own choice
 
     Raises:
@@ -144,7 +146,12 @@ class Translator:
             self.models = [m.to(device=device, dtype=_DTYPES[dtype]) for m, _ in loaded]
         except (RuntimeError, AssertionError) as error:  # torch built without the device, say
             raise UserError(f"device {device!r}: {str(error).splitlines()[0]}") from error
-        self._beam_search = BeamSearch(self.models, self.target_dictionary)
+        self._beam_search = BeamSearch(self.models, self.target_dictionary, dtype == "int8")
+        if dtype == "int8" and self._beam_search.compiled is None:
+            raise UserError(
+                "dtype 'int8' is for one model with plain or evolving attention, on the CPU where "
+                "there is a C++ compiler: choose float32"
+            )
         self._processing = self.folders[0].text_processing()
         self._most = min(model.encoder.max_positions() for model in self.models)
         text = self.config.text
