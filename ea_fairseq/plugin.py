@@ -69,18 +69,23 @@ class _FairseqFinder(importlib.abc.MetaPathFinder):
     ) -> importlib.machinery.ModuleSpec | None:
         if name != "fairseq":
             return None
+        # Asking is not importing: whoever imports it later must come by here as well.
         sys.meta_path.remove(self)
-        spec = importlib.util.find_spec(name)
+        try:
+            spec = importlib.util.find_spec(name)
+        finally:
+            sys.meta_path.insert(0, self)
         if spec is not None and spec.loader is not None:
-            spec.loader = _FairseqLoader(spec.loader)
+            spec.loader = _FairseqLoader(spec.loader, self)
         return spec
 
 
 class _FairseqLoader(importlib.abc.Loader):
-    """Another loader, and then the registration."""
+    """Another loader, and then the registration; the finder has done its work with it."""
 
-    def __init__(self, loader: importlib.abc.Loader):
+    def __init__(self, loader: importlib.abc.Loader, finder: _FairseqFinder):
         self.loader = loader
+        self.finder = finder
 
     def create_module(self, spec: importlib.machinery.ModuleSpec) -> ModuleType | None:
         return self.loader.create_module(spec)
@@ -88,6 +93,8 @@ class _FairseqLoader(importlib.abc.Loader):
     def exec_module(self, module: ModuleType) -> None:
         spec = module.__spec__
         assert spec is not None
+        if self.finder in sys.meta_path:
+            sys.meta_path.remove(self.finder)
         spec.loader = module.__loader__ = self.loader  # for whoever asks for fairseq's files
         with _quietly():
             try:
