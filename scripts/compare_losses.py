@@ -18,6 +18,7 @@ import argparse
 import sys
 from pathlib import Path
 
+from ea_fairseq.errors import UserError
 from ea_fairseq.files import read_json, write_json
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
@@ -86,8 +87,9 @@ def main(argv: list[str] | None = None) -> int:
             return 2
     try:
         now = losses(args.arch, args.updates, args.threads, args.device, not args.no_dropout)
-    except ValueError as error:
-        print(f"error: --arch {error}", file=sys.stderr)
+    except ValueError as error:  # of the architecture, unless it names what it is about
+        named = "" if isinstance(error, UserError) else "--arch "
+        print(f"error: {named}{error}", file=sys.stderr)
         return 2
     if before is None:
         write_json(args.save, {"settings": settings, "losses": now})

@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import compare_losses
 
+from ea_fairseq.kernels import library
 from ea_fairseq.kernels.library import torch_alone
 from ea_fairseq.variants import evolving
 from ea_fairseq.variants.base import zero_hidden
@@ -42,3 +43,16 @@ def test_files_that_are_no_losses_are_named(tmp_path, capsys):
     path.write_text("{}")
     assert compare_losses.main(["--against", str(path)]) == 2
     assert str(path) in capsys.readouterr().err
+
+
+def test_a_wrong_switch_is_named_as_itself_and_a_wrong_architecture_as_one(
+    tmp_path, capsys, monkeypatch
+):
+    saved = ["--save", str(tmp_path / "losses.json")]
+    assert compare_losses.main([*FEW, "--arch", "nonsense", *saved]) == 2
+    assert capsys.readouterr().err.startswith("error: --arch nonsense: no such architecture")
+    monkeypatch.setenv("EA_FAIRSEQ_NATIVE", "nonsense")
+    library.load_library.cache_clear()
+    assert compare_losses.main([*FEW, *saved]) == 2
+    assert capsys.readouterr().err.startswith("error: EA_FAIRSEQ_NATIVE=nonsense: choices are 0 ")
+    library.load_library.cache_clear()
