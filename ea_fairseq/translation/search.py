@@ -161,26 +161,19 @@ class _Batch:
     def _attend(self) -> None:
         """Gives the hypotheses of a compiled search their attention, from one pass over them."""
         model, owner = self.owner.models[0], self.owner
-        for place, found in enumerate(self.finished):
-            if not found:
-                continue
-            length = self.lengths[place]
-            source = torch.tensor([list(self.source_lists[place])])
-            longest = max(len(hypothesis.tokens) for hypothesis in found)
-            tokens = torch.tensor(
-                [
-                    [owner.eos, *h.tokens[:-1], *[owner.pad] * (longest - len(h.tokens))]
-                    for h in found
-                ]
-            )
-            sources, lengths = source.expand(len(found), -1), torch.full((len(found),), length)
-            attention = model(sources, lengths, tokens)[1]["attn"][0]
-            if attention is None:
-                continue
-            self.finished[place] = [
-                replace(hypothesis, attention=map_[: len(hypothesis.tokens)].clone())
-                for hypothesis, map_ in zip(found, attention, strict=True)
-            ]
+        rows = [(place, i) for place, found in enumerate(self.finished) for i in range(len(found))]
+        if not rows:
+            return
+        order = torch.tensor([place for place, _ in rows])
+        encoded = model.encoder.reorder_encoder_out(self._encoded(model), order)
+        written = [self.finished[place][i].tokens for place, i in rows]
+        longest = max(map(len, written))
+        read = [[owner.eos, *w[:-1], *[owner.pad] * (longest - len(w))] for w in written]
+        output = model.decoder(torch.tensor(read), encoder_out=encoded, features_only=True)
+        for (place, i), maps in zip(rows, output[1]["attn"][0], strict=True):
+            found, width = self.finished[place], self.lengths[place]
+            attention = maps[: len(found[i].tokens), -width:].clone()
+            found[i] = replace(found[i], attention=attention)
 
     def _compiled_best(self, last: list[int], step: int) -> tuple[Tensor, Tensor] | None:
         """As `_best`, where the decoder is compiled; else None."""
