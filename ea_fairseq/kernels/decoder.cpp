@@ -1,5 +1,5 @@
-// A Transformer's decoder, whole, one token further for every hypothesis of a beam search: with plain
-// or evolving attention.
+// A Transformer's decoder, whole, one token further for every hypothesis of a beam search: with
+// plain or evolving attention.
 //
 // Nothing that was written is ever moved. A hypothesis knows the row of each of its earlier tokens;
 // a beam that reorders changes these alone. Sources stay as long as they are, without padding.
@@ -36,7 +36,7 @@ struct Encoded {
 struct DecodingStep {
   int64_t rows, threads;
   const int64_t *tokens, *sentences;
-  const int64_t* parents;  // row of each one's previous token, in the step before; unused in the first
+  const int64_t* parents;  // row of each one's previous token in the step before; null in the first
   int64_t pad, eos, unk;   // tokens; padding is never chosen
   double unk_penalty;
   int64_t no_end;          // whether no hypothesis may end

@@ -71,7 +71,8 @@ class Encoder : public Stack {
     const int64_t count = std::max((total + block - 1) / block, threads);
     std::vector<int64_t> begins = {0};
     for (int64_t n = 1; n <= sentences; ++n)
-      if (n == sentences || firsts[n] * count >= total * int64_t(begins.size())) begins.push_back(n);
+      if (n == sentences || firsts[n] * count >= total * int64_t(begins.size()))
+        begins.push_back(n);
     return begins;
   }
 

@@ -32,7 +32,8 @@ namespace ea {
 struct AttentionLayer {
   AttentionLayer(const AttentionWeights& w, int64_t heads, bool int8)
       : queries(w.queries, int8, std::sqrt(float(heads) / w.queries.columns)),
-        keys(w.keys, int8), values(w.values, int8), output(w.output, int8), norm(w.norm, w.output.columns), map(w.map, heads) {}
+        keys(w.keys, int8), values(w.values, int8), output(w.output, int8),
+        norm(w.norm, w.output.columns), map(w.map, heads) {}
   Linear queries, keys, values, output;
   LayerNorm norm;
   MapRow map;
@@ -151,8 +152,8 @@ struct SentenceAttention {
         softmax(evolved.first + h * evolved.line, columns, probs + (n * heads + h) * carry_line);
     }
     for (int64_t h = 0; h < heads; ++h)
-      Product<float>{probs + h * carry_line, heads * carry_line, 1, values + h * head_dim, value_row,
-                     out + h * head_dim, width, rows, columns, head_dim}.run();
+      Product<float>{probs + h * carry_line, heads * carry_line, 1, values + h * head_dim,
+                     value_row, out + h * head_dim, width, rows, columns, head_dim}.run();
   }
 };
 

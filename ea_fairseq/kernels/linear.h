@@ -191,8 +191,9 @@ class Linear {
 // (x - mean) / sqrt(variance + eps) * weight + bias, for each row.
 class LayerNorm {
  public:
-  LayerNorm(const NormWeights& w, int64_t width) : width_(width), eps_(w.eps), is_there(w.weight) {
-    if (!is_there) return;
+  LayerNorm(const NormWeights& w, int64_t width)
+      : width_(width), eps_(w.eps), is_there_(w.weight) {
+    if (!is_there_) return;
     weight_.reserve(width);
     bias_.reserve(width);
     std::copy_n(w.weight, width, weight_.data());
@@ -203,7 +204,7 @@ class LayerNorm {
   // To `out`, which may be `in`; a copy where there is no norm.
   void operator()(const float* in, int64_t rows, float* out) const {
     for (int64_t r = 0; r < rows; ++r, in += width_, out += width_) {
-      if (is_there) row(in, out);
+      if (is_there_) row(in, out);
       else if (in != out) std::copy_n(in, width_, out);
     }
   }
@@ -211,6 +212,7 @@ class LayerNorm {
  private:
   int64_t width_;
   double eps_;
+  bool is_there_;
   Buffer<float> weight_, bias_;
 
   int64_t rest(int64_t x) const { return std::min(lanes<float>, width_ - x); }
@@ -231,9 +233,6 @@ class LayerNorm {
       store_part(out + x, value * weight + load<Vector<float>>(bias_.data() + x), rest(x));
     }
   }
-
- public:
-  const bool is_there;
 };
 
 }  // namespace ea

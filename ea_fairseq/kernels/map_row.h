@@ -21,7 +21,7 @@ struct MapWeights {
 
 namespace ea {
 
-// The numbers of each head, `line` apart; at least `border` zeros lie in front of each and behind it.
+// The numbers of each head, `line` apart; at least `border` zeros lie in front of each and behind.
 struct HeadLines {
   static constexpr int64_t border = lanes<float>;
   const float* first;
@@ -30,9 +30,11 @@ struct HeadLines {
 
 class MapRow {
  public:
+  const bool convolves, carries;
+
   MapRow(const MapWeights& w, int64_t heads)
-      : heads(heads), size(w.kernel ? w.size : 1), reach((size - 1) / 2), right(w.right),
-        alpha(w.alpha), beta(w.beta), convolves(w.kernel), carries(w.carries) {
+      : convolves(w.kernel), carries(w.carries), heads(heads), size(w.kernel ? w.size : 1),
+        reach((size - 1) / 2), right(w.right), alpha(w.alpha), beta(w.beta) {
     if (!convolves) return;
     bias.assign(w.bias, w.bias + heads);
     for (int64_t i = 0; i < size; ++i)
@@ -42,8 +44,8 @@ class MapRow {
             taps.push_back(w.kernel[((out * heads + in) * size + i) * size + j]);
   }
 
-  // How many rows beside its own it reads: earlier ones in a decoder; in an encoder half of them are
-  // later ones.
+  // How many rows beside its own it reads: earlier ones in a decoder; in an encoder half of them
+  // are later ones.
   int64_t others() const { return convolves ? size - 1 : 0; }
 
   // A_in = alpha * carry + (1 - alpha) * logits, in place; `columns` of one head.
@@ -80,10 +82,6 @@ class MapRow {
   const float alpha, beta;
   std::vector<float> taps, bias;  // taps[row][column][in][out]
 
- public:
-  const bool convolves, carries;
-
- private:
   template <int outs>
   void evolve_heads(const HeadLines* rows, HeadLines mixed, int64_t columns, int64_t out,
                     float* evolved, int64_t line) const {

@@ -11,12 +11,11 @@ namespace ea {
 // computed of what can win alone.
 class Top {
  public:
-  // best, token: (most), written by add() and finish().
+  // best, token: (most), written by what follows.
   void begin(int64_t most, float* best, int64_t* token) {
     most_ = most, best_ = best, token_ = token;
-    maximum = -INFINITY, sum = 0;
-    std::fill_n(best_, most_, -INFINITY);
-    for (int64_t i = 0; i < most_; ++i) token_[i] = i;
+    maximum_ = -INFINITY, sum_ = 0;
+    forget();
   }
 
   // The sum's part of logits, whole vectors of which -inf fills up the last.
@@ -26,12 +25,12 @@ class Top {
       const auto values = load<Vector<float>>(logits + x);
       highest = highest > values ? highest : values;
     }
-    const float before = maximum;
-    maximum = std::max(maximum, largest<float>(highest));
+    const float before = maximum_;
+    maximum_ = std::max(maximum_, largest<float>(highest));
     Vector<float> sums = {};
     for (int64_t x = 0; x < count; x += lanes<float>)
-      sums += exponential(load<Vector<float>>(logits + x) - maximum);
-    sum = sum * std::exp(before - maximum) + total<float>(sums);
+      sums += exponential(load<Vector<float>>(logits + x) - maximum_);
+    sum_ = sum_ * std::exp(before - maximum_) + total<float>(sums);
   }
 
   // Which of them are among the best; `first` is the first's token.
@@ -45,13 +44,13 @@ class Top {
 
   // Nothing else can be chosen.
   void only(float logit, int64_t token) {
-    begin_again();
+    forget();
     insert(logit, token);
   }
 
   // From logits to log-probabilities; what is no number is impossible.
   void finish() const {
-    const float total = maximum + std::log(sum);
+    const float total = maximum_ + std::log(sum_);
     for (int64_t i = 0; i < most_; ++i) best_[i] = std::isnan(total) ? -INFINITY : best_[i] - total;
   }
 
@@ -59,9 +58,9 @@ class Top {
   int64_t most_;
   float* best_;
   int64_t* token_;
-  float maximum, sum;
+  float maximum_, sum_;
 
-  void begin_again() {
+  void forget() {
     std::fill_n(best_, most_, -INFINITY);
     for (int64_t i = 0; i < most_; ++i) token_[i] = i;
   }
