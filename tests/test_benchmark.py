@@ -7,6 +7,7 @@ import benchmark
 import benchmark_variants
 import pytest
 import torch
+from benchmarks import models
 from benchmarks.memory import peak_memory
 from benchmarks.models import PAD, Decoding, Setting, Training, batch
 from benchmarks.timing import Comparison, alternate
@@ -143,7 +144,7 @@ def test_torch_compile_is_compared_with_what_it_compiles_and_with_ours(
 
 
 def test_every_variant_has_its_row(monkeypatch, tmp_path):
-    monkeypatch.setattr(benchmark_variants, "Setting", lambda threads: SMALL)
+    monkeypatch.setattr(models, "Setting", lambda threads: SMALL)
     for name in ("suite_train", "suite_decode"):
         monkeypatch.setattr(benchmark_variants, name, lambda archs, *_: [{"ratio": len(archs[1])}])
     path = tmp_path / "table.md"
