@@ -7,6 +7,7 @@ import re
 import subprocess
 import sys
 
+import compare
 import evaluate
 import pytest
 
@@ -198,6 +199,15 @@ def test_text_alone_has_the_scores_of_text_and_no_others(files):
     assert [s["label"] for s in json.loads((files / "text.json").read_text())["scores"]] == list(
         text
     )
+
+
+def test_empty_files_are_named(files, capsys):
+    empty = files / "empty"
+    empty.touch()
+    assert evaluate.main(["--translations", str(empty), "--references", str(empty)]) == 1
+    assert compare.main([str(empty), str(empty), "--references", str(empty)]) == 1
+    lines = capsys.readouterr().err.splitlines()
+    assert len(lines) == 2 and all("empty is empty: there is nothing" in line for line in lines)
 
 
 def test_options_that_need_others_are_refused(files, capsys):

@@ -57,6 +57,9 @@ def test_files_and_folders_that_do_not_fit_are_named(files, tmp_path, capsys):
     (tmp_path / "short.de").write_text("eins\n")
     (tmp_path / "all.fr").write_text("un\n")
     (tmp_path / "there").mkdir()
+    for lang in ("de", "en"):
+        (tmp_path / f"wide.{lang}").write_text("one\ntwo\n", encoding="utf-16")
+    wide = [str(tmp_path / "wide.de"), str(tmp_path / "wide.en")]
     new = str(tmp_path / "my.de-en")
     for arguments, words in {
         ("--new", new): "give both",
@@ -68,6 +71,7 @@ def test_files_and_folders_that_do_not_fit_are_named(files, tmp_path, capsys):
         ("--new", str(tmp_path / "my"), "--files", source, str(tmp_path / "all.fr")): "100 lines",
         ("--new", str(tmp_path / "there"), "--files", *files): "there already",
         ("--new", str(tmp_path / "a b"), "--files", *files): "without space",
+        ("--new", new, "--files", *wide): "wide.de: is UTF-16: write it as UTF-8",
     }.items():
         assert run_recipe.main(list(arguments)) == 1
         error = capsys.readouterr().err
@@ -92,17 +96,20 @@ def test_the_list_shows_runs_with_settings_and_scores(tmp_path, capsys):
                 scored = {"scores": [{"label": "tokenized BLEU", "score": score}]}
                 (folder / "results.json").write_text(json.dumps({"scores": {"test": scored}}))
     (folder / "steps" / "train.json").write_text("{}")
+    (tmp_path / "runs" / "my.de-en" / "c" / "seed1").mkdir(parents=True)
     assert run_recipe.main(["--list", "--work-dir", str(tmp_path)]) == 0
     rows = [
         [cell.strip() for cell in line.split("|")[1:-1]]
         for line in capsys.readouterr().out.splitlines()
     ]
     assert [row[0] for row in rows[2:]] == [
-        f"my.de-en/{n}/seed{s}" for n in "ab" for s in (1, 2, 10)
+        *(f"my.de-en/{n}/seed{s}" for n in "ab" for s in (1, 2, 10)),
+        "my.de-en/c/seed1",
     ]
     assert rows[2][1:] == ["done", "x, lr 1e-3, ea-alpha 0.3", "test", "tokenized BLEU", "12.35"]
     assert [row[1] for row in rows[5:]] == [
         "stopped in train",
         "stopped after train",
         "stopped in train",
+        "not begun",
     ]

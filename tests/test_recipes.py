@@ -10,6 +10,7 @@ from tiny_translation import REPOSITORY, write_yaml
 
 from ea_fairseq.corpus.config import load as load_corpus
 from ea_fairseq.recipes import allowed
+from ea_fairseq.recipes import command as run_recipe
 from ea_fairseq.recipes.commands import train_command
 from ea_fairseq.recipes.meanings import OTHER_NAMES
 from ea_fairseq.recipes.options import as_arguments, check_options, known_options, load_plugin
@@ -377,6 +378,28 @@ def test_mistakes_that_need_no_fairseq_are_found_before_it_is_imported():
     assert done.returncode == 0, done.stderr
     for option, line in zip(options, done.stderr.splitlines(), strict=True):
         assert line.startswith(f"ea-recipe: error: --set {option}: ")
+
+
+@pytest.mark.parametrize(
+    "option, value, words",
+    [
+        ("--threads", "0", "choose at least 1"),
+        ("--threads", "-4", "choose at least 1"),
+        ("--workers", "0", "choose at least 1"),
+        ("--jobs", "0", "choose at least 1"),
+        ("--examples", "-3", "choose at least 0"),
+        ("--seeds", "-1", "choose from 0 to"),
+        ("--seeds", str(2**31), "choose from 0 to"),
+        ("--name", "../x", "without slashes"),
+        ("--name", "", "without slashes"),
+    ],
+)
+def test_options_of_the_runner_are_checked_before_anything_else(option, value, words, capsys):
+    arguments = ["multi30k.de-en", "--variant", "ea_transformer_lite", "--dry-run", option, value]
+    assert run_recipe.main(arguments) == 1
+    error = capsys.readouterr().err
+    assert error.startswith(f"ea-recipe: error: {option} ") and error.count("\n") == 1
+    assert words in error
 
 
 def test_numbers_at_the_ends_of_their_ranges_are_taken(tmp_path):

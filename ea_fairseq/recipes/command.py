@@ -55,6 +55,9 @@ any interruption, give the same command again."""
 
 STEPS = ("prepare", *SECTIONS)
 
+#: The largest seed: fairseq adds numbers of epochs and updates, and numpy takes 32 bits.
+MOST_SEED = 2**31 - 1
+
 
 def run() -> int:
     """The console script."""
@@ -90,12 +93,13 @@ def main(argv: list[str] | None = None) -> int:
             recipe_path(path, variant) for path in args.recipe for variant in args.variant or [None]
         ]
         recipes = [load_recipe(path, args.set) for path in paths]
+        check_numbers(args)
+        if args.name is not None and (not args.name or Path(args.name).name != args.name):
+            raise ValueError(f"--name {args.name!r}: choose the name of a folder, without slashes")
         if args.name and "{recipe}" not in args.name and len(recipes) > 1:
             raise ValueError(f"--name {args.name}: choose one recipe, or a name with {{recipe}}")
         if args.ensemble and len(set(args.seeds)) < 2:
             raise ValueError("--ensemble: give the --seeds of its models, two or more")
-        if args.jobs < 1:
-            raise ValueError(f"--jobs {args.jobs}: choose at least 1")
         if args.fresh and "train" not in args.steps:
             raise ValueError("--fresh throws the training away: give it with the step train")
         corpora = [corpus_config.load(recipe.corpus) for recipe in recipes]
@@ -129,6 +133,21 @@ def check_installed() -> None:
     for name in ("babel", "num2words", "sacrebleu"):
         if importlib.util.find_spec(name) is None:
             raise ValueError(f"{name} is not installed: pip install 'ea_fairseq[recipes]'")
+
+
+def check_numbers(args: argparse.Namespace) -> None:
+    """Refuse numbers that no run could have.
+
+    Raises:
+        ValueError: naming the option, its value and the least or most.
+    """
+    for option, least in (("jobs", 1), ("threads", 1), ("workers", 1), ("examples", 0)):
+        value = getattr(args, option)
+        if value is not None and value < least:
+            raise ValueError(f"--{option} {value}: choose at least {least}")
+    for seed in args.seeds:
+        if not 0 <= seed <= MOST_SEED:
+            raise ValueError(f"--seeds {seed}: choose from 0 to {MOST_SEED}")
 
 
 def make_parser() -> argparse.ArgumentParser:

@@ -52,7 +52,8 @@ def _state(folder: Path, results: dict[str, Any] | None) -> str:
     ]
     if done:
         return f"stopped after {done[-1]}"
-    return "stopped in train" if _started(folder, "train") else "stopped in generate"
+    begun = [step for step in ("train", "generate") if _started(folder, step)]
+    return f"stopped in {begun[0]}" if begun else "not begun"
 
 
 def _started(folder: Path, step: str) -> dict[str, Any] | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import gzip
 import re
 import zlib
@@ -155,6 +156,9 @@ def _lines(file: Path) -> int:
     """The number of lines, the last one without its line feed too."""
     try:
         with gzip.open(file) if file.suffix == ".gz" else open(file, "rb") as lines:
-            return sum(1 for _ in lines)
+            first = next(lines, b"")
+            if first.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+                raise ValueError(f"--files {file}: is UTF-16: write it as UTF-8")
+            return bool(first) + sum(1 for _ in lines)
     except (OSError, EOFError, zlib.error) as error:
         raise ValueError(f"--files {file}: cannot be read: {error}") from None

@@ -142,7 +142,7 @@ def check_folder(path: Path) -> None:
 
 def run_name(recipe: Recipe, name: str | None) -> str:
     """The name of a recipe's runs: its own, or ``name`` with its own in the place of {recipe}."""
-    return (name or "{recipe}").replace("{recipe}", recipe.name)
+    return ("{recipe}" if name is None else name).replace("{recipe}", recipe.name)
 
 
 def seed_folders(path: Path, seeds: Iterable[int] | None = None) -> list[Path]:

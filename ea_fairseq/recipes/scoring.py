@@ -46,6 +46,8 @@ class Translation:
 def check_lengths(files: dict[str | Path, list[str]]) -> None:
     """Refuse files of different length: sacrebleu would ignore what one has more."""
     first, *others = files.items()
+    if not first[1]:
+        raise ValueError(f"{first[0]} is empty: there is nothing to score")
     for name, lines in others:
         if len(lines) != len(first[1]):
             raise ValueError(
