@@ -135,9 +135,12 @@ def test_a_plain_transformer_is_fresh_alone(tmp_path):
             assert layer.shares == {"fresh": 1.0, "carry": 0.0, "convolution": 0.0, "other": 0.0}
 
 
-def test_texts_without_a_choice_have_no_similarity(folder):
-    (layer, *_) = map_statistics(Translator(folder), [""])["decoder"] or [None]
-    assert layer is None
+def test_texts_without_words_have_no_maps(tmp_path, folder, capsys):
+    assert map_statistics(Translator(folder), [""]) == {}
+    test = tmp_path / "empty.de"
+    test.write_text("\n\n")
+    assert command.main([str(folder), "--test", str(test)]) == 1
+    assert "empty.de: nothing to translate in it" in capsys.readouterr().err
 
 
 def test_two_models_as_tables_numbers_and_a_picture(tmp_path, folder, capsys):

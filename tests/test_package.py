@@ -50,7 +50,7 @@ def test_every_recipe_is_named_from_any_folder_and_makes_its_files_there(tmp_pat
     programs = set(re.findall(r"python\S* (/\S+\.py)", output))
     assert {p.rsplit("/", 1)[1] for p in programs} >= {"prepare.py", "average_checkpoints.py"}
     assert all(program.startswith(str(installed())) for program in programs)
-    assert str(ROOT) not in output and not any(tmp_path.iterdir())
+    assert str(ROOT) not in output.replace(sys.prefix, "") and not any(tmp_path.iterdir())
 
 
 def test_every_script_of_the_wheel_runs_there_and_those_that_the_package_names_are_in_it(tmp_path):
