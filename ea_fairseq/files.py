@@ -12,6 +12,8 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
+from .errors import UserError
+
 
 @contextlib.contextmanager
 def new_folder(path: Path) -> Iterator[Path]:
@@ -41,7 +43,16 @@ def scratch_folder(path: Path) -> Iterator[Path]:
 
 @contextlib.contextmanager
 def new_file(path: Path) -> Iterator[Path]:
-    """A temporary file name that becomes `path` if the block succeeds and vanishes if it fails."""
+    """A temporary file name that becomes `path` if the block succeeds and vanishes if it fails.
+
+    Of a symbolic link, the file that it leads to is replaced. A device or a pipe, which no file may
+    replace, is handed to the block itself.
+    """
+    check_output(path)
+    if is_stream(path):
+        yield path
+        return
+    path = path.resolve()
     temporary = path.with_name(path.name + ".tmp")
     try:
         yield temporary
@@ -49,6 +60,59 @@ def new_file(path: Path) -> Iterator[Path]:
     except BaseException:
         temporary.unlink(missing_ok=True)
         raise
+
+
+def is_stream(path: Path) -> bool:
+    """Whether what has this name is written to as it is: a device, a pipe, an open file."""
+    # /dev/stdout may lead to a file, in which the shell's own place must stay.
+    opened = path.absolute().as_posix().startswith(("/dev/std", "/dev/fd/", "/proc/"))
+    return path.exists() and (opened or not (path.is_file() or path.is_dir()))
+
+
+def check_output(path: Path, option: str = "", read: Iterable[Path] = ()) -> None:
+    """Refuses a file to write before any work is done for it.
+
+    Args:
+        path: the file to write
+        option: what it was given with, for the message
+        read: files that are read, none of which is written over
+
+    Raises:
+        UserError: naming the file, which is a folder or one of those that are read.
+    """
+    name = f"{option} {path}".strip()
+    if path.is_dir():
+        raise UserError(f"{name}: is a folder; name a file")
+    for other in read:
+        if path.is_file() and other.exists() and path.samefile(other):
+            raise UserError(f"{name}: is the same file as {other}, which is read; choose another")
+
+
+#: The first bytes of files that are no lines of UTF-8 -> what they are.
+_OTHER_FILES = {
+    b"\x1f\x8b": "compressed (gzip); unpack it first: gunzip",
+    b"BZh91AY&SY": "compressed (bzip2); unpack it first: bunzip2",
+    b"\xfd7zXZ\0": "compressed (xz); unpack it first: unxz",
+    b"\x28\xb5\x2f\xfd": "compressed (zstd); unpack it first: unzstd",
+    b"PK\3\4": "a zip archive; unpack it first: unzip",
+    b"\xff\xfe": "UTF-16; make UTF-8 of it first: iconv -f UTF-16 -t UTF-8",
+    b"\xfe\xff": "UTF-16; make UTF-8 of it first: iconv -f UTF-16 -t UTF-8",
+}
+
+
+def check_is_text(start: bytes, name: str) -> None:
+    """Refuses what is known by its first bytes as something other than UTF-8 text.
+
+    Args:
+        start: the first bytes, 10 or more where there are so many
+        name: what the message calls the file
+
+    Raises:
+        UserError: naming the file and what it is.
+    """
+    for first, what in _OTHER_FILES.items():
+        if start.startswith(first):
+            raise UserError(f"{name}: is {what}")
 
 
 def write_lines(path: Path, lines: Iterable[str]) -> None:

@@ -252,3 +252,17 @@ def test_comet_says_how_to_install_it_where_it_is_not(files, capsys):
         assert "pip install unbabel-comet" in capsys.readouterr().err
     assert run(files, "--comet") == 1
     assert "--sources" in capsys.readouterr().err
+
+
+def test_files_that_are_read_are_not_written_over(files, capsys):
+    before = {path: path.read_bytes() for path in files.iterdir()}
+    (files / "link").symlink_to(files / "ref")
+    for option, name in [("--text", "ref"), ("--json", "tok"), ("--text", "link")]:
+        assert run(files, option, str(files / name)) == 1
+        errors = capsys.readouterr()
+        assert f"{option} {files / name}: is the same file as" in errors.err and errors.out == ""
+    both = str(files / "new")
+    assert run(files, "--text", both, "--json", both) == 1
+    assert f"--json {both}: is the file of --text" in capsys.readouterr().err
+    (files / "link").unlink()
+    assert {path: path.read_bytes() for path in files.iterdir()} == before

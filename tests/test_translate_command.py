@@ -1,5 +1,6 @@
 """``ea-translate``: one answer a line, in its place, and a word for each that is missing."""
 
+import gzip
 import json
 import os
 import pty
@@ -105,6 +106,75 @@ def test_mistakes_end_in_one_line(folder, tmp_path, capsys):
         output = capsys.readouterr()
         assert words in output.err and len(output.err.splitlines()) == 1 and output.out == ""
         assert not (tmp_path / "out").exists()
+
+
+def test_the_input_is_never_written_over(tmp_path, monkeypatch, capsys):
+    from ea_fairseq.translation import command
+
+    monkeypatch.chdir(tmp_path)
+    source, link, hard = (tmp_path / name for name in ("source", "link", "hard"))
+    source.write_text("w1\n")
+    link.symlink_to(source)
+    hard.hardlink_to(source)
+    for output in ("source", source, link, hard, tmp_path / "." / "source"):
+        given = ["no-model", "--input", str(source), "--output", str(output)]
+        assert command.main(given) == 1
+        message = f"--output {output}: is the same file as {source}, which is read"
+        assert message in capsys.readouterr().err
+        assert source.read_text() == "w1\n" and link.is_symlink()
+    assert command.main(["no-model", "--input", str(source), "--output", str(tmp_path)]) == 1
+    assert "is a folder; name a file" in capsys.readouterr().err
+
+
+def test_what_is_no_utf8_text_is_named_before_the_model_is_loaded(folder, tmp_path, capsys):
+    from ea_fairseq.translation import command
+
+    source = tmp_path / "source.txt"
+    for content, words in (
+        (gzip.compress(b"w1\n"), "compressed (gzip)"),
+        ("w1\n".encode("utf-16"), "UTF-16"),
+        (b"\xfe\xff" + "w1\n".encode("utf-16-be"), "UTF-16"),
+    ):
+        source.write_bytes(content)
+        assert command.main(["no-model", "--input", str(source)]) == 1
+        output = capsys.readouterr()
+        assert f"{source}: is {words}" in output.err and len(output.err.splitlines()) == 1
+    # Of a pipe nothing is known before it is read.
+    ours, theirs = os.pipe()
+    os.write(theirs, gzip.compress(b"w1\n"))
+    os.close(theirs)
+    given = [str(folder), "--input", f"/dev/fd/{ours}"]
+    assert command.main(given) == 1
+    os.close(ours)
+    output = capsys.readouterr()
+    assert "is compressed (gzip)" in output.err and output.out == ""
+
+
+def test_a_device_is_written_to(folder, tmp_path, capsys):
+    from ea_fairseq.translation import command
+
+    source = tmp_path / "source.txt"
+    source.write_text("w1\n")
+    given = [str(folder), "--input", str(source), "--output"]
+    assert command.main([*given, "/dev/full"]) == 1
+    assert capsys.readouterr().err == "ea-translate: error: No space left on device: /dev/full\n"
+
+
+def test_an_interrupt_keeps_what_was_translated(folder, tmp_path, monkeypatch, capsys):
+    from ea_fairseq.translation import command
+
+    def lines(*_):
+        yield from ("w4", "w4")
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(command, "_lines", lines)
+    output = tmp_path / "out"
+    given = [str(folder), "--buffer-size", "1", "--output", str(output)]
+    assert command.main(given) == 130
+    part = tmp_path / "out.part"
+    assert part.read_text() == f"{Translator(folder).translate('w4')}\n" * 2
+    message = f"ea-translate: interrupted: {part} has what was translated\n"
+    assert capsys.readouterr().err == message and list(tmp_path.iterdir()) == [part]
 
 
 def test_help_imports_nothing_slow():

@@ -26,6 +26,8 @@ from typing import Any
 
 from fairseq import utils
 
+from ..files import check_is_text
+
 logger = logging.getLogger(__name__)
 
 
@@ -49,9 +51,12 @@ def read_lines(path: str) -> Iterator[str]:
 
     Raises:
         OSError: the file cannot be read.
+        UserError: it is compressed, or UTF-16.
     """
     with open(0 if path == "-" else path, "rb", closefd=path != "-") as file:
         for number, line in enumerate(iter(file.readline, b""), start=1):
+            if number == 1:
+                check_is_text(line, "standard input" if path == "-" else path)
             try:
                 text = line.decode()
             except UnicodeDecodeError as error:

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
-from ..files import new_file
+from ..files import check_is_text, check_output, is_stream, named_error, new_file
 from . import seeing
 
 if TYPE_CHECKING:
@@ -134,13 +134,17 @@ def run(models: list[Path], args: argparse.Namespace, program: str) -> int:
     try:
         problems, untranslated = _translate(models, args)
     except (ValueError, OSError) as error:
-        reason = f"{error.strerror}: {error.filename}" if isinstance(error, OSError) else error
+        reason: object = error
+        if isinstance(error, OSError) and error.filename is not None:
+            reason = f"{error.strerror}: {error.filename}"
         if isinstance(error, BrokenPipeError):  # whoever reads our output has enough
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         else:
             print(f"{program}: error: {reason}", file=sys.stderr)
         return 1
-    except KeyboardInterrupt:
+    except KeyboardInterrupt as interrupt:
+        if interrupt.args:
+            print(f"{program}: {interrupt}", file=sys.stderr)
         return 130
     for number, problem in problems[:_PROBLEMS_SHOWN]:
         print(f"{program}: line {number}: {problem}", file=sys.stderr)
@@ -158,6 +162,11 @@ def _translate(models: list[Path], args: argparse.Namespace) -> tuple[list[tuple
     talking = args.input is None and sys.stdin is not None and sys.stdin.isatty()
     if args.input is not None and not args.input.exists():
         raise ValueError(f"{args.input}: no such file")
+    if args.output is not None:
+        check_output(args.output, "--output", [args.input or Path("/dev/stdin")])
+    if args.input is not None and args.input.is_file():
+        with open(args.input, "rb") as file:
+            check_is_text(file.read(10), str(args.input))
     if talking:
         print("loading ...", end="", file=sys.stderr, flush=True)
 
@@ -211,15 +220,31 @@ def _lines(path: Path | None, talking: bool) -> Iterator[str]:
 
 @contextlib.contextmanager
 def _output(path: Path | None) -> Iterator[TextIO]:
-    """Standard output, or a file that is there when it is complete; UTF-8 whatever the locale."""
+    """Standard output, or a file that is there when it is complete; UTF-8 whatever the locale.
+
+    Raises:
+        OSError: naming the file
+        KeyboardInterrupt: which says where the lines are that were written before it
+    """
     if path is None:
         if hasattr(sys.stdout, "reconfigure"):
             sys.stdout.reconfigure(encoding="utf-8", newline="\n")
         yield sys.stdout
         return
     path.parent.mkdir(parents=True, exist_ok=True)
-    with new_file(path) as temporary, open(temporary, "w", encoding="utf-8", newline="\n") as file:
-        yield file
+    try:
+        with new_file(path) as temporary:
+            try:
+                with open(temporary, "w", encoding="utf-8", newline="\n") as file:
+                    yield file
+            except KeyboardInterrupt:
+                if is_stream(path) or not temporary.stat().st_size:
+                    raise
+                part = temporary.with_suffix(".part")
+                os.replace(temporary, part)
+                raise KeyboardInterrupt(f"interrupted: {part} has what was translated") from None
+    except OSError as error:
+        raise error if error.filename is not None else named_error(error, path) from None
 
 
 def _line(translation: Translation, args: argparse.Namespace) -> str:

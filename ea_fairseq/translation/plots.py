@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from ..errors import UserError
-from ..files import new_file
+from ..files import check_output, new_file
 from ..variants.options import ATTENTIONS
 from .translator import Part, Translator
 from .views import VIEWS, View, axis_tokens, layer_views
@@ -55,6 +55,7 @@ def check_picture(output: Path) -> None:
     """
     if output.suffix not in FORMATS:
         raise UserError(f"{output}: choose a name in {', '.join(FORMATS)}")
+    check_output(output)
 
 
 def plot_attention(
