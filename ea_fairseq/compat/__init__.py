@@ -19,6 +19,7 @@ _MODULES = (
     "save_lock",
     "clean_stop",
     "early_stopping",
+    "finished_training",  # after early_stopping, which lets a training begin that has not stopped
     "text_identity",  # after checkpoint_fit, whose refusals would come first
     "batching",
     "binarized_data",

@@ -15,15 +15,12 @@ Replaced in fairseq:
 from __future__ import annotations
 
 import functools
-import logging
 from collections.abc import Callable
 from typing import Any
 
 from fairseq.trainer import Trainer
 
-from .training_program import replace, training_programs
-
-logger = logging.getLogger(__name__)
+from .training_program import end_at_once, replace, training_programs
 
 _KEY = "early_stopping"
 
@@ -66,23 +63,16 @@ def _restore_state(original: Callable[..., Any]) -> Callable[..., Any]:
             for name in ("best", "num_runs"):  # of another training of this process
                 function.pop(name, None)
             function.update(state)
-        exhausted = 0 < patience <= state.get("num_runs", 0)
-        replace("train", _end_at_once if exhausted else lambda original: original)
+        if 0 < patience <= state.get("num_runs", 0):
+            end_at_once(
+                f"this training has stopped early before, with --patience {patience};"
+                " a higher one lets it go on"
+            )
+        else:
+            replace("train", lambda original: original)
         return extra_state
 
     return load_checkpoint
-
-
-def _end_at_once(original: Callable[..., Any]) -> Callable[..., Any]:
-    @functools.wraps(original)
-    def train(cfg: Any, *_: Any) -> tuple[list[None], bool]:
-        logger.info(
-            f"this training has stopped early before, with --patience {cfg.checkpoint.patience};"
-            " a higher one lets it go on"
-        )
-        return [None], True
-
-    return train
 
 
 def install() -> None:

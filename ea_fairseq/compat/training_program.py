@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import functools
+import logging
 import sys
 from collections.abc import Callable
 from types import ModuleType
 from typing import Any
+
+logger = logging.getLogger(__name__)
 
 
 def training_programs() -> list[ModuleType]:
@@ -28,3 +32,17 @@ def replace(name: str, wrap: Callable[[Callable[..., Any]], Callable[..., Any]])
         if wrapped is not original:
             wrapped.replaces = original  # type: ignore[attr-defined]
         setattr(program, name, wrapped)
+
+
+def end_at_once(reason: str) -> None:
+    """Let the training that begins say why there is nothing to do, and save nothing."""
+
+    def wrap(original: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(original)
+        def train(*_: Any) -> tuple[list[None], bool]:
+            logger.info(reason)
+            return [None], True
+
+        return train
+
+    replace("train", wrap)
