@@ -70,6 +70,9 @@ def export(args: argparse.Namespace) -> None:
             raise ValueError(f"{option} is for a checkpoint; {args.model} is a folder")
     if not args.model.exists():
         raise ValueError(f"{args.model}: no such file or folder")
+    # A recipe makes its own model folder anew; what somebody named may be another model.
+    if args.output.exists() and not (args.output.is_dir() and not any(args.output.iterdir())):
+        raise ValueError(f"{args.output}: is there already; choose another name")
     if args.to_fairseq:
         from ea_fairseq.translation.fairseq_checkpoint import write_fairseq_folder
         from ea_fairseq.translation.model_folder import read_model_folder
@@ -89,6 +92,14 @@ def export(args: argparse.Namespace) -> None:
     tokenize = {"tokenizer": args.tokenizer or "none", "lowercase": args.lowercase}
     languages = (args.source_lang, args.target_lang)
     export_checkpoint(args.model, args.output, args.data, languages, tokenize, args.codes)
+    folders = (args.model.parent, args.model.absolute().parent.parent)  # averaged, checkpoints/
+    run = next((folder for folder in folders if (folder / "text" / "codes").exists()), None)
+    if args.codes is None and run is not None:
+        print(
+            f"warning: {args.output} takes text that is split into subwords; for a model that takes"
+            f" text as it is: export_model.py {run} FOLDER",
+            file=sys.stderr,
+        )
 
 
 if __name__ == "__main__":

@@ -72,6 +72,12 @@ def test_a_runs_folder_takes_its_text_scores_and_search_along(folders, tmp_path,
     assert "generate: sampling is no option of Translator" in warned and warned.count("\n") == 1
     config = Translator(tmp_path / "out").config
     assert (config.search.beam, config.scores, config.text.subword) == (3, scores, "bpe")
+    # Its checkpoint alone does not take the codes along, which is said.
+    given = [str(run / "averaged.pt"), str(tmp_path / "alone"), "--data", str(run / "text")]
+    assert export_model.main([*given, "-s", "de", "-t", "en"]) == 0
+    warned = capsys.readouterr().err
+    assert f"takes text as it is: export_model.py {run} FOLDER" in warned
+    assert warned.count("\n") == 1
 
 
 def test_what_does_not_fit_is_one_line_and_writes_nothing(folders, tmp_path, capsys):
@@ -94,6 +100,19 @@ def test_what_does_not_fit_is_one_line_and_writes_nothing(folders, tmp_path, cap
         error = capsys.readouterr().err
         assert error.startswith("export_model.py: error: ") and words in error, arguments
         assert error.count("\n") == 1 and not out.exists()
+    no_codes = tmp_path / "no.codes"
+    for content in (b"a text of words\n", b"\0\1\2\xff"):
+        no_codes.write_bytes(content)
+        given = [checkpoint, str(out), "--data", str(folders / "back"), "--codes", str(no_codes)]
+        assert export_model.main(given) == 1
+        error = capsys.readouterr().err
+        assert f"error: {no_codes}: cannot be used for subwords" in error
+        assert error.count("\n") == 1 and not out.exists()
+    before = (folders / "again" / "config.json").read_bytes()
+    given = [checkpoint, str(folders / "again"), "--data", str(folders / "back")]
+    assert export_model.main(given) == 1
+    assert "again: is there already; choose another name" in capsys.readouterr().err
+    assert (folders / "again" / "config.json").read_bytes() == before
     assert export_model.main([model, str(folders / "back"), "--to-fairseq"]) == 1
     assert "is there already; choose another name" in capsys.readouterr().err
     assert set(WORDS) <= {w.split()[0] for w in (folders / "back" / "dict.de.txt").open()}

@@ -351,6 +351,9 @@ def test_what_could_import_write_or_connect_is_refused(tmp_path, section, option
         ("train", "maximize-best-checkpoint-metric", True, ["a lower loss is better"]),
         ("generate", "beam", 0, ["is 0: expected a number from 1"]),
         ("generate", "nbest", 9, ["nbest is 9: choose from 1 to beam, 5"]),
+        ("generate", "beam", 1001, ["is 1001: expected a number from 1 to 1000"]),
+        ("generate", "lenpen", 200, ["is 200: expected a number from -10 to 10"]),
+        ("generate", "lenpen", -10.5, ["is -10.5: expected a number from -10 to 10"]),
         ("generate", "temperature", -1, ["expected a number from 0"]),
     ],
 )

@@ -53,6 +53,10 @@ def test_models_address_and_port_reach_the_server(monkeypatch, arguments, names,
         (["a", "--serve", "--ensemble", "b"], "--ensemble does not go with --serve"),
         (["a", "--serve", "b", "c"], "3 models are given: one, or two to compare"),
         (["none", "--serve", "--port", "0"], "none: no such folder"),
+        (["a", "--serve", "--input", "x"], "--input does not go with --serve: leave it out"),
+        (["a", "--plot", "x.png", "w1", "--json"], "--json does not go with --plot: leave it out"),
+        (["a", "--plot", "x.png", "w1", "--n-best", "2"], "--n-best does not go with --plot"),
+        (["a", __file__], "test_seeing.py is a file: give it with --input"),
     ],
 )
 def test_mistakes_are_named(capsys, arguments, message):

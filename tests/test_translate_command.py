@@ -93,6 +93,8 @@ def test_mistakes_end_in_one_line(folder, tmp_path, capsys):
     for arguments, words in (
         ([tmp_path / "none"], "none: no such folder"),
         ([folder, "--beam", "0"], "beam is 0"),
+        ([folder, "--beam", "1000000"], "beam is 1000000: expected a whole number from 1 to 1000"),
+        ([folder, "--lenpen", "-300"], "lenpen is -300.0: expected a number from -10 to 10"),
         ([folder, "--n-best", "9"], "n_best is 9: choose from 1 to beam, 5"),
         ([folder, "--buffer-size", "0"], "--buffer-size 0"),
         ([folder, "--device", "tpu7"], "device 'tpu7'"),

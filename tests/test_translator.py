@@ -149,7 +149,10 @@ def test_the_folders_search_is_the_default(tmp_path):
 def test_bad_options_are_named(translator, folder, tmp_path):
     for options, words in (
         ({"beam": 0}, "beam is 0"),
+        ({"beam": 1_000_000}, "beam is 1000000: expected a whole number from 1 to 1000"),
         ({"lenpen": float("nan")}, "lenpen is nan"),
+        ({"lenpen": 200}, "lenpen is 200: expected a number from -10 to 10"),
+        ({"lenpen": -300.0}, "lenpen is -300.0: expected a number from -10 to 10"),
         ({"max_tokens": 0}, "max_tokens is 0"),
         ({"long": "cut"}, "long is 'cut': choose from split, refuse, whole"),
         ({"n_best": 0}, "n_best is 0"),
@@ -158,7 +161,10 @@ def test_bad_options_are_named(translator, folder, tmp_path):
             translator.translate("w1", **options)
     with pytest.raises(UserError, match="None is no text"):
         translator.translate(["w1", None])
-    for text in (None, 3, b"w1", b"w1 " * 90):
+    for texts in ("w1 w2", b"w1", {"w1": 1}, 3):
+        with pytest.raises(UserError, match="^texts is .* expected a list of texts"):
+            next(translator.stream(texts))
+    for text in (None, 3, b"w1", b"w1 " * 90, {"w1", "w2"}, {"w1": "w2"}):
         with pytest.raises(UserError, match="^text is .* expected text") as error:
             translator.translate(text)
         assert len(str(error.value)) < 120

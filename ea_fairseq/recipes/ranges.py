@@ -9,7 +9,7 @@ from typing import Any
 _EXPECTED = {
     "from 0 to 1": r"(.+-)?dropout|.+-layerdrop|label-smoothing|lr-shrink|ema-decay|.+-betas",
     "from 1": (
-        "max-tokens|tokens-per-sample|batch-size|max-sentences|update-freq|beam|nbest|"
+        "max-tokens|tokens-per-sample|batch-size|max-sentences|update-freq|nbest|"
         "log-interval|save-interval|"
         "validate-interval|required-batch-size-multiple|max-(source|target)-positions|"
         "(encoder|decoder)-((ffn-)?embed-dim|attention-heads|layers)"
@@ -20,6 +20,9 @@ _EXPECTED = {
         "num-workers|"
         "(save|validate)-interval-updates"
     ),
+    # As for ea_fairseq.translation.model_folder.Search.
+    "from 1 to 1000": "beam",
+    "from -10 to 10": "lenpen",
     "from -1": "patience|keep-(last-epochs|interval-updates|best-checkpoints)",
 }
 _NUMBER = re.compile(r"[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?")
@@ -43,7 +46,7 @@ def check(name: str, value: Any, where: str) -> None:
     for expected, names in _EXPECTED.items():
         if not re.fullmatch(names, name):
             continue
-        least, *greatest = (int(word) for word in re.findall(r"-?\d", expected))
+        least, *greatest = (int(word) for word in re.findall(r"-?\d+", expected))
         for found in _NUMBER.finditer(str(value)):
             number = float(found[0])
             if number < least or greatest and number > greatest[0]:

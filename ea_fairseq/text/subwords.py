@@ -1,5 +1,7 @@
 """Applying subwords: subword-nmt's BPE, or sentencepiece."""
 
+import contextlib
+import io
 from collections.abc import Callable
 from functools import lru_cache, partial
 from pathlib import Path
@@ -33,13 +35,16 @@ def loaded(kind: str, path: Path) -> Callable[[list[str]], list[str]]:
     Raises:
         ValueError: naming the file, if it holds no such subwords.
     """
+    printed = io.StringIO()
     try:
-        return _load(kind, path)
+        with contextlib.redirect_stderr(printed):
+            return _load(kind, path)
     except FileNotFoundError:
         raise ValueError(f"{path}: no such file") from None
     # subword-nmt ends the program for a line that is no merge.
     except (OSError, RuntimeError, ValueError, SystemExit) as error:
-        reason = " ".join(str(error).split())
+        said = printed.getvalue() if isinstance(error, SystemExit) else str(error)
+        reason = " ".join(said.split())
         raise ValueError(f"{path}: cannot be used for subwords ({kind}): {reason}") from error
 
 

@@ -50,6 +50,8 @@ def main(argv: list[str] | None = None) -> int:
         return seeing.run(args, parser)
     if not args.model:
         parser.error("the following arguments are required: model")
+    if len(args.model) > 1 and args.model[1].is_file():
+        parser.error(f"{args.model[1]} is a file: give it with --input")
     if len(args.model) > 1:
         parser.error(f"{args.model[1]}: a second model goes behind --ensemble, or with --serve")
     return run([*args.model, *args.ensemble], args, parser.prog)

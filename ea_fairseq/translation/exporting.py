@@ -18,6 +18,7 @@ from ..files import read_json
 from ..recipes.data_folders import data_of_run
 from ..text.processing import TextSettings
 from ..text.sentences import split_sentences
+from ..text.subwords import loaded
 from .building import unshared_weights
 from .fairseq_checkpoint import TrainedModel
 from .model_folder import CONFIG, Longest, ModelConfig, Search, write_model_folder
@@ -158,6 +159,9 @@ def export_checkpoint(
     Raises:
         UserError: naming what is missing.
     """
+    if codes is not None:
+        kind = subword_kind(codes)
+        loaded(kind, codes)
     trained = TrainedModel(checkpoint, data, languages)
     config = ModelConfig(
         trained.arch,
@@ -165,7 +169,7 @@ def export_checkpoint(
         TextSettings(
             *trained.languages,
             tokenization({"tokenizer": "none"} if tokenize is None else tokenize),
-            "none" if codes is None else subword_kind(codes),
+            "none" if codes is None else kind,
         ),
         versions=_versions(),
         command=_command(),

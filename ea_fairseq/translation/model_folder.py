@@ -38,6 +38,11 @@ CODES = {"bpe": "codes", "sentencepiece": "sentencepiece.model", "none": None}
 _LANGUAGE = re.compile(r"[A-Za-z0-9_-]{1,40}")
 
 
+#: The greatest beam, and the greatest length penalty in either direction.
+MOST_BEAM = 1000
+MOST_LENPEN = 10
+
+
 @dataclass(frozen=True)
 class Search:
     """The beam search that a model is meant for, in fairseq-generate's words and defaults."""
@@ -64,6 +69,13 @@ class Search:
             value = getattr(self, name)
             if type(value) not in (int, float) or not math.isfinite(value):
                 raise UserError(f"{name} is {value!r}: expected a number")
+        # A number of hypotheses that is a slip fills the memory; and so large a power of a length
+        # is no number any more, or zero.
+        if self.beam > MOST_BEAM:
+            raise UserError(f"beam is {self.beam}: expected a whole number from 1 to {MOST_BEAM}")
+        if abs(self.lenpen) > MOST_LENPEN:
+            expected = f"a number from -{MOST_LENPEN} to {MOST_LENPEN}"
+            raise UserError(f"lenpen is {self.lenpen}: expected {expected}")
         if self.max_len_a < 0:
             raise UserError(f"max_len_a is {self.max_len_a!r}: expected a number from 0")
         if type(self.unnormalized) is not bool:

@@ -6,6 +6,12 @@ import argparse
 import sys
 from pathlib import Path
 
+#: Options of translating lines, which neither picture nor page takes.
+_OF_TRANSLATING = (
+    *("input", "output", "buffer_size", "beam", "lenpen", "long", "n_best"),
+    *("scores", "alignments", "json", "max_tokens"),
+)
+
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """The options of both."""
@@ -46,6 +52,10 @@ def run(args: argparse.Namespace, parser: argparse.ArgumentParser) -> int:
     models = [*args.model, *args.ensemble, *(args.serve or [])]
     if not models:
         parser.error("the following arguments are required: model")
+    chosen = "--plot" if args.serve is None else "--serve"
+    for name in _OF_TRANSLATING:
+        if getattr(args, name) != parser.get_default(name):
+            parser.error(f"--{name.replace('_', '-')} does not go with {chosen}: leave it out")
     try:
         if args.serve is None:
             _plot(models, args)

@@ -6,7 +6,7 @@ import math
 import re
 import sys
 import textwrap
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import islice
@@ -194,9 +194,8 @@ class Translator:
                 be translated. `Translation.problem` tells with `details`.
         """
         one = isinstance(text, str)
-        if not one and (isinstance(text, bytes) or not isinstance(text, Iterable)):
-            shown = textwrap.shorten(repr(text), 60, placeholder="...")
-            raise UserError(f"text is {shown}: expected text (str), or a list of texts")
+        if not one and _is_no_list(text):
+            raise UserError(f"text is {_shown(text)}: expected text (str), or a list of texts")
         texts = [text] if one else list(text)
         request = self._request(beam, n_best, lenpen, max_tokens, long, details)
         results = list(self._translate(texts, request, 0, progress))
@@ -225,6 +224,8 @@ class Translator:
         Yields:
             what `translate` returns for each of a list
         """
+        if isinstance(texts, str) or _is_no_list(texts):  # of a text, each letter would be one
+            raise UserError(f"texts is {_shown(texts)}: expected a list of texts, or an iterator")
         if buffer < 1:
             raise UserError(f"buffer is {buffer!r}: expected a whole number from 1")
         request = self._request(beam, n_best, lenpen, max_tokens, long, details)
@@ -501,3 +502,12 @@ def _check_same_text(folder: ModelFolder, other: ModelFolder) -> None:
     for name in filter(None, names):
         if sha256(folder.path / name) != sha256(other.path / name):
             raise UserError(f"{other.path / name}: differs from {folder.path / name}")
+
+
+def _is_no_list(texts: Any) -> bool:
+    """Whether something cannot stand for several texts in their order."""
+    return isinstance(texts, bytes | Mapping | set) or not isinstance(texts, Iterable)
+
+
+def _shown(value: Any) -> str:
+    return textwrap.shorten(repr(value), 60, placeholder="...")
