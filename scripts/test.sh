@@ -10,8 +10,8 @@ cd "$repository"
 "$python" -m ruff check .
 "$python" -m ruff format --check .
 # Two processes of one thread each: the models are too small for more threads to help. Tests of a
-# file stay together, since they share what they trained.
-OMP_NUM_THREADS=1 "$python" -m pytest -q -n 2 --dist loadfile "$@"
+# file stay together, since they share what they trained; in the order of tests/conftest.py.
+OMP_NUM_THREADS=1 "$python" -m pytest -q -n 2 --dist loadfile --no-loadscope-reorder "$@"
 if [[ $# -eq 0 ]]; then
   # What holds with the compiled attention maps must hold on torch alone.
   OMP_NUM_THREADS=1 EA_FAIRSEQ_NATIVE=0 "$python" -m pytest -q -n 2 --dist load \
