@@ -29,6 +29,7 @@ _MODULES = (
     "scored_blocks",
     "missing_options",
     "generation_options",
+    "option_values",
     "whole_help",
     "quiet",
     "torchrun",

@@ -6,6 +6,8 @@ Replaced in fairseq:
   comes from its checkpoint.
 - ``Trainer._build_optimizer``: ``--fp16`` or ``--bf16`` alone ended in a traceback about CUDA where
   no GPU is used. One line names the option that is missing.
+- ``TranslationTask.setup_task``: where the languages are neither given nor to be seen in the data,
+  as in the folder above it, the line names the folder and the options.
 """
 
 from __future__ import annotations
@@ -13,9 +15,12 @@ from __future__ import annotations
 import argparse
 import functools
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
-from fairseq import options
+from fairseq import options, utils
+from fairseq.data import data_utils
+from fairseq.tasks.translation import TranslationTask
 from fairseq.trainer import Trainer
 
 from ..errors import UserError
@@ -44,7 +49,31 @@ def _half_precision_on_the_cpu(original: Callable[..., Any]) -> Callable[..., An
     return build_optimizer
 
 
+def _with_languages(original: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(original)
+    def setup_task(cls: type[TranslationTask], cfg: Any, **kwargs: Any) -> Any:
+        if cfg.data and (cfg.source_lang is None or cfg.target_lang is None):
+            folder = Path(utils.split_paths(cfg.data)[0])
+            if folder.is_dir() and None in data_utils.infer_language_pair(str(folder)):
+                raise UserError(_no_languages(folder))
+        return original(cls, cfg, **kwargs)
+
+    return setup_task
+
+
+def _no_languages(folder: Path) -> str:
+    missing = "" if any(folder.glob("dict.*.txt")) else " and no dict.*.txt"
+    below = sorted({file.parent for file in folder.glob("*/dict.*.txt")})
+    meant = f": perhaps you meant {below[0]}" if below else ""
+    return (
+        f"{folder}: holds no binarized language pair{missing}{meant}; give the folder of "
+        "fairseq-preprocess, or name the languages by --source-lang and --target-lang"
+    )
+
+
 def install() -> None:
     """Make fairseq do with the options given, or name the one that is missing."""
     options.parse_args_and_arch = _with_task(options.parse_args_and_arch)
     Trainer._build_optimizer = _half_precision_on_the_cpu(Trainer._build_optimizer)
+    setup_task = vars(TranslationTask)["setup_task"].__func__
+    TranslationTask.setup_task = classmethod(_with_languages(setup_task))

@@ -3,6 +3,8 @@
 Replaced in fairseq:
 - ``LanguageModelingTask.eval_lm_dataloader``: leaves out blocks that are longer than the model's
   positions. Where all are, as with the default block of 1,024 tokens, it reports perplexity 1.
+- ``LanguageModelingTask.build_model``: a model that translates, which has no perplexity of a text
+  alone, ended in an AttributeError.
 """
 
 from __future__ import annotations
@@ -12,6 +14,7 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+from fairseq.models import ARCH_MODEL_REGISTRY, MODEL_REGISTRY
 from fairseq.tasks.language_modeling import LanguageModelingTask
 
 from ..errors import UserError
@@ -37,6 +40,23 @@ def _whole(original: Callable[..., Any]) -> Callable[..., Any]:
     return eval_lm_dataloader
 
 
+def _language_models_only(original: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(original)
+    def build_model(self: LanguageModelingTask, args: Any, from_checkpoint: bool = False) -> Any:
+        # fairseq looks for the last argument by its name.
+        name = getattr(args, "_name", None) or getattr(args, "arch", None)
+        model = MODEL_REGISTRY.get(name) or ARCH_MODEL_REGISTRY.get(name)
+        if model is not None and not hasattr(model, "supported_targets"):
+            raise UserError(
+                f"{name} translates: the task language_modeling wants a language model, "
+                "such as ea_transformer_lm_lite, or the checkpoint of one"
+            )
+        return original(self, args, from_checkpoint)
+
+    return build_model
+
+
 def install() -> None:
-    """Refuse what would be left out."""
+    """Refuse what would be left out, and models that cannot score a text."""
     LanguageModelingTask.eval_lm_dataloader = _whole(LanguageModelingTask.eval_lm_dataloader)
+    LanguageModelingTask.build_model = _language_models_only(LanguageModelingTask.build_model)

@@ -1,0 +1,120 @@
+"""Values of options that fairseq takes and then fails at, or computes nonsense with.
+
+Replaced in fairseq:
+- ``options.parse_args_and_arch``: what a command was given is looked at before anything else: each
+  number by the ranges that recipes have, and the table below. A list of words from a program,
+  instead of the command line, is left alone.
+"""
+
+from __future__ import annotations
+
+import argparse
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from fairseq import options
+
+from ..errors import UserError
+from ..recipes import ranges
+
+# Beyond, the power of a sentence of a thousand words is no single-precision number.
+_LENPEN = 10
+_SUBWORDS = "subword_nmt, @@, sentencepiece, wordpiece, letter, silence, _EOW, none".split(", ")
+
+#: Options that a command must have -> when it is wrong -> what to say. Braces hold options' values.
+_REFUSED: list[tuple[str, Callable[[argparse.Namespace], bool], str]] = [
+    ("lr", lambda a: any(rate <= 0 for rate in a.lr), "--lr is {lr}: each must be above 0"),
+    (
+        "optimizer max_update",  # of a training: each command has the first
+        lambda a: a.optimizer is None,
+        "--optimizer is missing: choose one, such as --optimizer adam",
+    ),
+    (
+        "max_update max_tokens batch_size",
+        lambda a: a.max_tokens is None and a.batch_size is None,
+        "--max-tokens is missing, or --batch-size: the size of a batch in tokens or sentences",
+    ),
+    (
+        "path",
+        lambda a: a.path is None,
+        "--path is missing: the checkpoint, such as --path checkpoints/checkpoint_best.pt",
+    ),
+    (
+        "lenpen",
+        lambda a: not -_LENPEN <= a.lenpen <= _LENPEN,
+        f"--lenpen is {{lenpen:g}}: expected a number from -{_LENPEN} to {_LENPEN}",
+    ),
+    (
+        "beam nbest",
+        lambda a: a.nbest > a.beam > 0,
+        "--nbest is {nbest}: choose from 1 to --beam {beam}",
+    ),
+    (
+        "sampling beam nbest",
+        lambda a: a.sampling and a.nbest != a.beam,
+        "--sampling with --beam {beam} needs --nbest {beam} as well",
+    ),
+    (
+        "beam post_process",
+        lambda a: a.post_process not in (None, "@@ ", *_SUBWORDS),
+        "--post-process is {post_process!r}: choose from " + ", ".join(_SUBWORDS),
+    ),
+    (
+        "buffer_size batch_size",
+        lambda a: (a.batch_size or 1) > max(a.buffer_size, 1),
+        "--batch-size {batch_size} is more than the --buffer-size {buffer_size}: "
+        "give --buffer-size {batch_size} or more",
+    ),
+    (
+        "context_window tokens_per_sample",
+        lambda a: 0 < a.tokens_per_sample <= a.context_window,
+        "--context-window {context_window} leaves nothing of --tokens-per-sample "
+        "{tokens_per_sample}: give a window that is smaller",
+    ),
+]
+
+
+def check(parser: argparse.ArgumentParser, args: argparse.Namespace) -> None:
+    """Refuses values that cannot work.
+
+    Args:
+        parser: the command's, with the defaults, which are left alone
+        args: what it has read
+
+    Raises:
+        UserError: naming the first such option.
+    """
+    given = vars(args)
+    for names, is_wrong, message in _REFUSED:
+        if all(name in given for name in names.split()) and is_wrong(args):
+            raise UserError(message.format_map(given))
+    for action in parser._actions:
+        value = given.get(action.dest)
+        if isinstance(value, int | float | list) and value != action.default:
+            name = action.dest.replace("_", "-")
+            try:
+                ranges.check(name, value, f"--{name}")
+            except ValueError as error:
+                raise UserError(str(error)) from None
+
+
+def _checked(original: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(original)
+    def parse_args_and_arch(
+        parser: argparse.ArgumentParser,
+        input_args: Sequence[str] | None = None,
+        *args: Any,
+        **kwargs: Any,
+    ) -> Any:
+        found = original(parser, input_args, *args, **kwargs)
+        if input_args is None:
+            check(parser, found[0] if isinstance(found, tuple) else found)
+        return found
+
+    return parse_args_and_arch
+
+
+def install() -> None:
+    """Make fairseq's commands look at their values first."""
+    options.parse_args_and_arch = _checked(options.parse_args_and_arch)

@@ -1,0 +1,104 @@
+"""Values that fairseq takes and then fails at, or learns nothing with, are refused in one line."""
+
+import shutil
+
+import pytest
+from fairseq_commands import USER_DIR, corpus, generation, run, trained, training
+from trained_language_models import corpus as text
+
+
+def refused(done):
+    assert done.status == 1 and "Traceback" not in done.errors()
+    return done.errors().strip().splitlines()[-1].removeprefix("error: ")
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        (["--lr=-1"], "--lr is [-1.0]: each must be above 0"),
+        (["--lr", "0.1,0"], "--lr is [0.1, 0.0]: each must be above 0"),
+        (["--dropout", "1.5"], "--dropout is 1.5: expected a number from 0 to 1"),
+        (["--max-tokens", "0"], "--max-tokens is 0: expected a number from 1"),
+    ],
+)
+def test_training(tmp_path, options, expected):
+    done = run("train", *training(corpus(), tmp_path / "saved", "--max-update", "1", *options))
+    assert refused(done).startswith(expected.split(":")[0])
+    assert expected.split(": ")[1] in refused(done)
+    assert not (tmp_path / "saved").exists()
+
+
+@pytest.mark.parametrize("option", ["--optimizer", "--max-tokens"])
+def test_training_names_what_is_missing(tmp_path, option):
+    arguments = training(corpus(), tmp_path / "saved", "--max-update", "1")
+    where = arguments.index(option)
+    del arguments[where : where + 2]
+    assert refused(run("train", *arguments)).startswith(f"{option} is missing")
+
+
+@pytest.mark.parametrize("command", ["generate", "interactive"])
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        (["--beam", "0"], "--beam is 0: expected a number from 1"),
+        (["--beam", "-2"], "--beam is -2: expected a number from 1"),
+        (["--beam", "2", "--nbest", "3"], "--nbest is 3: choose from 1 to --beam 2"),
+        (["--beam", "2", "--sampling"], "--sampling with --beam 2 needs --nbest 2 as well"),
+        (["--lenpen", "1000"], "--lenpen is 1000: expected a number from -10 to 10"),
+        (["--post-process", "subwordnmt"], "--post-process is 'subwordnmt': choose from subword_n"),
+    ],
+)
+def test_translation(command, options, expected):
+    done = run(command, *generation(corpus(), trained() / "checkpoint_last.pt", *options))
+    assert refused(done).startswith(expected)
+
+
+@pytest.mark.parametrize("lenpen", ["-10", "10"])
+def test_the_ends_of_the_range_work(lenpen):
+    done = run(
+        "generate", *generation(corpus(), trained() / "checkpoint_last.pt", "--lenpen", lenpen)
+    )
+    assert done.status == 0, done.errors()
+    assert done.output().count("\nH-") == 11 and "\tinf" not in done.output() + "\tnan"
+
+
+@pytest.mark.parametrize("command", ["generate", "interactive", "validate", "eval-lm"])
+def test_a_checkpoint_must_be_named(command):
+    assert refused(run(command, corpus(), "--user-dir", USER_DIR)).startswith("--path is missing")
+
+
+def test_a_batch_of_more_lines_than_are_read():
+    sizes = ("--buffer-size", "8", "--batch-size", "16")
+    done = run("interactive", *generation(corpus(), trained() / "checkpoint_last.pt", *sizes))
+    assert refused(done).startswith("--batch-size 16 is more than the --buffer-size 8")
+
+
+@pytest.mark.parametrize(
+    ("tokens", "context", "expected"),
+    [
+        ("64", "100", "--context-window 100 leaves nothing of --tokens-per-sample 64"),
+        ("64", "64", "--context-window 64 leaves nothing of --tokens-per-sample 64"),
+        ("0", "0", "--tokens-per-sample is 0: expected a number from 1"),
+    ],
+)
+def test_perplexity(tokens, context, expected):
+    sizes = ("--tokens-per-sample", tokens, "--context-window", context)
+    done = run("eval-lm", text(), "--user-dir", USER_DIR, "--path", "unread.pt", *sizes)
+    assert refused(done).startswith(expected)
+
+
+def test_a_translation_model_has_no_perplexity(tmp_path):
+    """As in a folder of binarized parallel text."""
+    shutil.copyfile(corpus() / "dict.en.txt", tmp_path / "dict.txt")
+    checkpoint = trained() / "checkpoint_last.pt"
+    done = run("eval-lm", tmp_path, "--user-dir", USER_DIR, "--path", checkpoint)
+    assert "transformer translates: the task language_modeling wants a language model" in refused(
+        done
+    )
+
+
+def test_the_folder_above_the_data_is_named():
+    parent = corpus().parent
+    error = refused(run("generate", *generation(parent, trained() / "checkpoint_last.pt")))
+    assert error.startswith(f"{parent}: ") and f"meant {corpus()}" in error
+    assert "dict.*.txt" in error and "--source-lang and --target-lang" in error
