@@ -69,6 +69,11 @@ def is_stream(path: Path) -> bool:
     return path.exists() and (opened or not (path.is_file() or path.is_dir()))
 
 
+def writing_mode(path: Path) -> str:
+    """What `open` writes a file with: a stream may have something in it, as by the shell's >>."""
+    return "a" if is_stream(path) else "w"
+
+
 def check_output(path: Path, option: str = "", read: Iterable[Path] = ()) -> None:
     """Refuses a file to write before any work is done for it.
 
@@ -239,7 +244,7 @@ class LineWriter:
 
     def __init__(self, path: Path):
         self.path = path
-        self.file = open(path, "wb", buffering=1 << 20)
+        self.file = open(path, f"{writing_mode(path)}b", buffering=1 << 20)
 
     def write(self, line: str) -> None:
         """Writes `line`, which holds no line feed, and a line feed."""

@@ -1,6 +1,7 @@
 """scripts/export_model.py: from a run or a checkpoint to a model folder, and back to fairseq."""
 
 import json
+import re
 import shutil
 from types import SimpleNamespace
 
@@ -101,12 +102,13 @@ def test_what_does_not_fit_is_one_line_and_writes_nothing(folders, tmp_path, cap
         assert error.startswith("export_model.py: error: ") and words in error, arguments
         assert error.count("\n") == 1 and not out.exists()
     no_codes = tmp_path / "no.codes"
-    for content in (b"a text of words\n", b"\0\1\2\xff"):
+    words = (folders / "back" / "dict.de.txt").read_bytes()
+    for content in (b"a text of words\n", b"\0\1\2\xff", words, b""):
         no_codes.write_bytes(content)
         given = [checkpoint, str(out), "--data", str(folders / "back"), "--codes", str(no_codes)]
         assert export_model.main(given) == 1
         error = capsys.readouterr().err
-        assert f"error: {no_codes}: cannot be used for subwords" in error
+        assert re.search(f"error: {no_codes}: (cannot be used for subwords|is empty or a d)", error)
         assert error.count("\n") == 1 and not out.exists()
     before = (folders / "again" / "config.json").read_bytes()
     given = [checkpoint, str(folders / "again"), "--data", str(folders / "back")]

@@ -3,6 +3,7 @@
 import os
 import stat
 import threading
+from pathlib import Path
 
 import pytest
 
@@ -28,6 +29,14 @@ def test_a_pipe_is_written_to_and_stays_a_pipe(tmp_path):
     write_lines(pipe, ["a", "b"])
     reader.join(timeout=10)
     assert found == ["a\nb\n"] and stat.S_ISFIFO(pipe.stat().st_mode)
+
+
+def test_what_an_open_file_holds_stays(tmp_path):
+    log = tmp_path / "log"
+    log.write_text("before\n")
+    with open(log, "a") as opened:
+        write_lines(Path(f"/dev/fd/{opened.fileno()}"), ["behind"])
+    assert log.read_text() == "before\nbehind\n" and list(tmp_path.iterdir()) == [log]
 
 
 def test_a_full_device_is_an_error_that_names_it(tmp_path):

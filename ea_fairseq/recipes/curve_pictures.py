@@ -11,6 +11,7 @@ import matplotlib
 matplotlib.use("Agg")
 from matplotlib import pyplot  # noqa: E402
 
+from ..files import new_file  # noqa: E402
 from .curves import Curves, MeanCurve  # noqa: E402
 
 
@@ -44,10 +45,9 @@ def draw(runs: dict[Path, list[Curves]], output: Path) -> None:
             axis.grid(alpha=0.3)
     figure.tight_layout()
     output.parent.mkdir(parents=True, exist_ok=True)
-    partial = output.with_name(f"{output.stem}.part{output.suffix}")
-    figure.savefig(partial, dpi=120)
+    with new_file(output) as temporary:
+        figure.savefig(temporary, dpi=120, format=output.suffix[1:] or None)
     pyplot.close(figure)
-    os.replace(partial, output)
 
 
 def draw_seeds(

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
-from ..files import check_is_text, check_output, is_stream, named_error, new_file
+from ..files import check_is_text, check_output, is_stream, named_error, new_file, writing_mode
 from . import seeing
 
 if TYPE_CHECKING:
@@ -61,7 +61,12 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     """All options but the model."""
     files = parser.add_argument_group("files")
     files.add_argument("--input", type=Path, metavar="FILE", help="(default: standard input)")
-    files.add_argument("--output", type=Path, metavar="FILE", help="(default: standard output)")
+    files.add_argument(
+        "--output",
+        type=Path,
+        metavar="FILE",
+        help="there when complete; FILE.part of an interrupted one (default: standard output)",
+    )
     files.add_argument(
         "--buffer-size",
         type=int,
@@ -237,7 +242,8 @@ def _output(path: Path | None) -> Iterator[TextIO]:
     try:
         with new_file(path) as temporary:
             try:
-                with open(temporary, "w", encoding="utf-8", newline="\n") as file:
+                mode = writing_mode(temporary)
+                with open(temporary, mode, encoding="utf-8", newline="\n") as file:
                     yield file
             except KeyboardInterrupt:
                 if is_stream(path) or not temporary.stat().st_size:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import platform
+import re
 import shlex
 import sys
 from collections import Counter
@@ -14,7 +15,7 @@ from typing import Any
 
 from ..corpus.config import tokenization
 from ..errors import UserError
-from ..files import read_json
+from ..files import read_json, read_lines
 from ..recipes.data_folders import data_of_run
 from ..text.processing import TextSettings
 from ..text.sentences import split_sentences
@@ -158,10 +159,14 @@ def export_checkpoint(
 
     Raises:
         UserError: naming what is missing.
+        ValueError: naming a file of codes that holds none.
     """
     if codes is not None:
         kind = subword_kind(codes)
         loaded(kind, codes)
+        # To subword-nmt, a dictionary's words and counts are merges too.
+        if kind == "bpe" and all(re.fullmatch(r"\S+ \d+", line) for line in read_lines(codes)):
+            raise UserError(f"{codes}: is empty or a dictionary: expected BPE codes")
     trained = TrainedModel(checkpoint, data, languages)
     config = ModelConfig(
         trained.arch,
