@@ -18,8 +18,6 @@ from fairseq import options
 from ..errors import UserError
 from ..recipes import ranges
 
-# Beyond, the power of a sentence of a thousand words is no single-precision number.
-_LENPEN = 10
 _SUBWORDS = "subword_nmt, @@, sentencepiece, wordpiece, letter, silence, _EOW, none".split(", ")
 
 #: Options that a command must have -> when it is wrong -> what to say. Braces hold options' values.
@@ -39,11 +37,6 @@ _REFUSED: list[tuple[str, Callable[[argparse.Namespace], bool], str]] = [
         "path",
         lambda a: a.path is None,
         "--path is missing: the checkpoint, such as --path checkpoints/checkpoint_best.pt",
-    ),
-    (
-        "lenpen",
-        lambda a: not -_LENPEN <= a.lenpen <= _LENPEN,
-        f"--lenpen is {{lenpen:g}}: expected a number from -{_LENPEN} to {_LENPEN}",
     ),
     (
         "beam nbest",
