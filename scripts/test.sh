@@ -1,17 +1,26 @@
 #!/usr/bin/env bash
 # Passes the whole test suite, in an environment that it makes where there is none.
 #
-#   bash scripts/test.sh [arguments of pytest]
+#   bash scripts/test.sh [--quick | arguments of pytest]
+#
+# --quick leaves out the tests that are marked slow, as the gate does, whose time is limited.
 set -euo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/setup_env.sh"
 setup_env "$repository/requirements.txt" "$repository/requirements-test.txt"
+
+quick=()
+if [[ ${1:-} = --quick ]]; then
+  quick=(-m "not slow")
+  shift
+fi
 
 cd "$repository"
 "$python" -m ruff check .
 "$python" -m ruff format --check .
 # Two processes of one thread each: the models are too small for more threads to help. Tests of a
 # file stay together, since they share what they trained; in the order of tests/conftest.py.
-OMP_NUM_THREADS=1 "$python" -m pytest -q -n 2 --dist loadfile --no-loadscope-reorder "$@"
+OMP_NUM_THREADS=1 "$python" -m pytest -q -n 2 --dist loadfile --no-loadscope-reorder \
+  "${quick[@]}" "$@"
 if [[ $# -eq 0 ]]; then
   # What holds with the compiled attention maps must hold on torch alone.
   OMP_NUM_THREADS=1 EA_FAIRSEQ_NATIVE=0 "$python" -m pytest -q -n 2 --dist load \

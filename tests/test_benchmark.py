@@ -65,6 +65,7 @@ def test_decoding_takes_the_steps_it_is_asked_for():
 
 
 @pytest.mark.skipif(not Path("/proc/self/clear_refs").exists(), reason="Linux tells")
+@pytest.mark.slow
 def test_peak_memory_grows_with_the_work():
     small, large = (peak_memory("transformer_lite", 8, tokens, SMALL) for tokens in (64, 4096))
     # 18 layers of work keep several activations of 160 numbers per token for the gradient.
@@ -157,6 +158,7 @@ def test_every_variant_has_its_row(monkeypatch, tmp_path):
     assert rows[2][3:] == ["1.00", "1.00"] and rows[3][3] == f"{len(lite[0]):.2f}"
 
 
+@pytest.mark.slow
 def test_language_models_are_measured_beside_the_plain_one(monkeypatch, capsys):
     monkeypatch.setattr(benchmark, "BLOCKS", (8,))
     monkeypatch.setattr(benchmark, "WRITTEN", 3)

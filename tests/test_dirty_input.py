@@ -129,6 +129,7 @@ def test_each_line_of_standard_input_is_answered_before_the_next_is_read():
     too_long.cancel()
 
 
+@pytest.mark.slow
 def test_a_hundred_thousand_lines(tmp_path):
     count = 100_000
     file = tmp_path / "input"

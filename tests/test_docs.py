@@ -69,6 +69,7 @@ def tutorial(tmp_path_factory):
     return folder
 
 
+@pytest.mark.slow
 def test_tutorial_trains_a_model_of_two_files_and_uses_it(tutorial, monkeypatch):
     printed = (tutorial / "printed.txt").read_text()
     assert re.search(r"^sacreBLEU: nrefs:1\|.*version:", printed, re.M)

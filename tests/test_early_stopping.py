@@ -120,6 +120,7 @@ def test_nothing_is_left_to_the_next_training_of_a_process(tmp_path):
     assert epochs(tmp_path / "first") == epochs(tmp_path / "second") == 2
 
 
+@pytest.mark.slow
 def test_python_m_is_the_same_program_by_another_name(tmp_path):
     program = [sys.executable, "-m", "fairseq_cli.train"]
     for patience in ("1", "1", "2"):

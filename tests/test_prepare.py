@@ -179,6 +179,7 @@ def test_a_stopped_run_goes_on_and_a_changed_input_starts_anew(own, tmp_path, ca
     assert "has 6 sentences" in failure(capfd, list(arguments))
 
 
+@pytest.mark.slow
 def test_a_killed_run_leaves_no_process_and_the_next_one_finishes(own, tmp_path, capfd):
     for lang in ("de", "en"):
         (own / f"train.{lang}").write_bytes(text(sentences(lang, 0, 30_000)))
@@ -347,6 +348,7 @@ def without_checksums(source: Path, target: Path) -> Path:
     return target
 
 
+@pytest.mark.slow
 def test_wmt14_en_de_reads_every_part_and_leaves_the_test_set_alone(tmp_path, capfd):
     raw, output = tmp_path / "raw", tmp_path / "out"
     raw.mkdir()

@@ -137,12 +137,12 @@ def test_own_corpus_section_from_binarizing_to_translating(tmp_path):
     assert (tmp_path / "hypotheses.bpe.en").read_text().count("\n") == 5
 
 
+@pytest.mark.slow
 def test_test_command_passes_in_this_environment():
     (command,) = shown("bash scripts/test.sh")
     assert re.search(r"\d+ passed", run(command, ROOT, SMALL[command]))
 
 
-@pytest.mark.slow
 def test_demo_prints_score_signature_and_ten_translations(tmp_path):
     (command,) = shown("bash examples/translation/demo.sh")
     more = f"{SMALL[command]} --work-dir {shlex.quote(str(tmp_path))}"

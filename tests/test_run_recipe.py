@@ -175,6 +175,7 @@ def test_other_training_settings_are_refused(recipes, main):
     assert "train.dropout: not set -> 0.25" in error and "--fresh" in error
 
 
+@pytest.mark.slow
 def test_a_training_goes_on_for_longer(recipes, main):
     copy_run(recipes, "transformer_lite", "longer")
     before = max(read_curves(seed_folder(recipes, "longer")).updates)
@@ -233,6 +234,7 @@ def test_what_changes_no_weight_and_the_same_number_written_otherwise_redo_nothi
     assert code == 1 and "train.lr: 0.01 -> 0.02" in output
 
 
+@pytest.mark.slow
 def test_other_search_settings_are_used_with_the_training_that_is_there(recipes, main):
     copy_run(recipes, "ea_transformer_lite", "greedy")
     options = ("--name", "greedy", "--set", "generate.beam=1")
@@ -394,6 +396,7 @@ def kill_when(arguments: list[str], moment: Path) -> None:
     child.wait()
 
 
+@pytest.mark.slow
 def test_progress_bars_are_drawn_on_a_terminal_and_the_log_still_has_curves(recipes):
     options = ("--name", "bars", "--set", "log-format=tqdm", "--steps", "train", "--verbose")
     ours, theirs = os.openpty()

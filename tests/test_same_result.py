@@ -118,6 +118,7 @@ def namespaces_are_permitted():
         return False
 
 
+@pytest.mark.slow
 def test_two_nodes_equal_one_process_with_two_batches(tmp_path, one_process):
     """In two network namespaces; where these are not permitted, two launchers on one machine."""
     folder = folder_as_in_the_readme(tmp_path)
