@@ -5,9 +5,11 @@ from typing import Any
 
 from fairseq.models import register_model, register_model_architecture
 from fairseq.models.transformer import TransformerConfig, TransformerModel, base_architecture
+from fairseq.tasks.language_modeling import LanguageModelingTask
 from torch import nn
 
 from ..config import EAOptions, add_args
+from ..errors import UserError
 from ..variants import Architecture, Variant, on_registration
 from .checkpoints import EACheckpoints
 from .decoder import EATransformerDecoder
@@ -32,8 +34,13 @@ class EATransformerModel(EACheckpoints, TransformerModel):
         """Builds the model from parsed options.
 
         Raises:
-            UserError: where an option's value, or a combination, cannot work
+            UserError: where an option's value, or a combination, or the task, cannot work
         """
+        if isinstance(task, LanguageModelingTask):
+            raise UserError(
+                "ea_transformer translates: the task language_modeling wants a language model, "
+                "such as ea_transformer_lm_lite"
+            )
         EAOptions.from_namespace(args)
         refuse_unsupported(args)
         return super().build_model(args, task)
