@@ -22,13 +22,16 @@ class PartText:
     pairs: Iterable[Pair]
     weight: float = 1
     tag: str | None = None
-    taken: int = 0  # pairs until now, each once
+
+    def __post_init__(self) -> None:
+        # Exact, 100 times 0.29 is 29; and whole numbers, for fractions take microseconds a pair.
+        self._weight, self._whole = Fraction(str(self.weight)).as_integer_ratio()
+        self._due = 0  # what earlier pairs left of a copy, of `_whole`
 
     def copies(self) -> int:
         """How often the next pair of the part is taken."""
-        weight = Fraction(str(self.weight))  # exact: 100 times 0.29 is 29
-        self.taken += 1
-        return int(self.taken * weight) - int((self.taken - 1) * weight)
+        number, self._due = divmod(self._due + self._weight, self._whole)
+        return number
 
     def tagged(self, source: str) -> str:
         """A tokenised source with the part's tag."""
