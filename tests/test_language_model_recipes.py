@@ -1,7 +1,9 @@
 """Recipes of language models: corpora of one language, and runs from raw text to perplexities."""
 
+import io
 import json
 import math
+import tarfile
 import zipfile
 
 import prepare
@@ -14,6 +16,7 @@ from tiny_language import LINES, make_corpus
 from tiny_translation import REPOSITORY, arguments, write_yaml
 
 from ea_fairseq.corpus import config
+from ea_fairseq.corpus.archives import extract
 from ea_fairseq.corpus.cldr import generate_alone
 from ea_fairseq.corpus.inputs import Source
 from ea_fairseq.corpus.readers import read_bytes
@@ -97,6 +100,19 @@ def test_a_file_shorter_than_its_span_is_refused(tmp_path):
     (tmp_path / "f").write_bytes(b"ab\ncd")
     with pytest.raises(ValueError, match="f: ends 3 bytes before byte 8, the end of its span"):
         list(read_bytes(Source(tmp_path / "f", "f", "bytes", "f", span=(2, 8))))
+
+
+def test_a_tar_archive_that_ends_with_a_zip_archive_is_a_tar_archive(tmp_path):
+    inner = io.BytesIO()
+    with zipfile.ZipFile(inner, "w") as archive:
+        archive.writestr("text", "of the zip archive")
+    with tarfile.open(tmp_path / "a.tar", "w") as archive:
+        for name, content in (("text", b"of the tar archive"), ("more.zip", inner.getvalue())):
+            member = tarfile.TarInfo(name)
+            member.size = len(content)
+            archive.addfile(member, io.BytesIO(content))
+    extract(tmp_path / "a.tar", {"text": tmp_path / "text"})
+    assert (tmp_path / "text").read_text() == "of the tar archive"
 
 
 def test_a_broken_zip_archive_is_named(tmp_path, capfd):

@@ -11,6 +11,7 @@ from typing import IO
 
 from ..files import named_error, new_file
 
+ZIP = (b"PK\3\4", b"PK\5\6")  # the first bytes; the second of an archive without files
 OPENERS = {b"\x1f\x8b": gzip.open, b"BZh": bz2.open, b"\xfd7zXZ": lzma.open}
 BLOCK = 1 << 20
 
@@ -28,11 +29,11 @@ def extract(archive: Path, members: dict[str, Path]) -> None:
     """
     missing = dict(members)
     try:
-        (_from_zip if zipfile.is_zipfile(archive) else _from_tar)(archive, missing)
-    except (tarfile.TarError, EOFError, zlib.error, lzma.LZMAError) as error:
+        # Not by zipfile.is_zipfile(): it takes a tar file for the zip file that it ends with.
+        (_from_zip if _start(archive).startswith(ZIP) else _from_tar)(archive, missing)
+    except (tarfile.TarError, zipfile.BadZipFile, EOFError, zlib.error, lzma.LZMAError) as error:
         raise ValueError(f"{archive}: broken archive ({error})") from error
-    # zipfile's own: a wrong checksum, a password, a compression that it does not know.
-    except (zipfile.BadZipFile, RuntimeError, NotImplementedError) as error:
+    except RuntimeError as error:  # zipfile's: a password, a compression that it does not know
         raise ValueError(f"{archive}: broken archive ({error})") from error
     except OSError as error:
         if error.errno is not None:  # the system's errors have a number, those of gzip and bz2 none
@@ -64,9 +65,13 @@ def _from_zip(archive: Path, missing: dict[str, Path]) -> None:
                     _write(content, info.filename, info.file_size, missing.pop(name))
 
 
-def _open(archive: Path):
+def _start(archive: Path) -> bytes:
     with open(archive, "rb") as file:
-        start = file.read(8)
+        return file.read(8)
+
+
+def _open(archive: Path):
+    start = _start(archive)
     for magic, opener in OPENERS.items():
         if start.startswith(magic):
             return opener(archive, "rb")
