@@ -1,5 +1,6 @@
 """A recipe for two files of one's own: written anywhere, accepted by every check, then run."""
 
+import gzip
 import json
 import re
 import subprocess
@@ -59,7 +60,10 @@ def test_files_and_folders_that_do_not_fit_are_named(files, tmp_path, capsys):
     (tmp_path / "there").mkdir()
     for lang in ("de", "en"):
         (tmp_path / f"wide.{lang}").write_text("one\ntwo\n", encoding="utf-16")
-    wide = [str(tmp_path / "wide.de"), str(tmp_path / "wide.en")]
+        (tmp_path / f"packed.{lang}").write_bytes(gzip.compress(b"one\ntwo\nthree\n"))
+    wide, packed = (
+        [str(tmp_path / f"{name}.{lang}") for lang in ("de", "en")] for name in ("wide", "packed")
+    )
     new = str(tmp_path / "my.de-en")
     for arguments, words in {
         ("--new", new): "give both",
@@ -71,7 +75,8 @@ def test_files_and_folders_that_do_not_fit_are_named(files, tmp_path, capsys):
         ("--new", str(tmp_path / "my"), "--files", source, str(tmp_path / "all.fr")): "100 lines",
         ("--new", str(tmp_path / "there"), "--files", *files): "there already",
         ("--new", str(tmp_path / "a b"), "--files", *files): "without space",
-        ("--new", new, "--files", *wide): "wide.de: is UTF-16: write it as UTF-8",
+        ("--new", new, "--files", *wide): "wide.de: is UTF-16; make UTF-8 of it first: iconv -f",
+        ("--new", new, "--files", *packed): "packed.de: is compressed (gzip); unpack it first",
     }.items():
         assert run_recipe.main(list(arguments)) == 1
         error = capsys.readouterr().err

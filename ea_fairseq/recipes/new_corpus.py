@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import codecs
 import gzip
 import re
 import zlib
 from pathlib import Path
 
-from ..files import new_folder, write_lines
+from ..files import check_is_text, new_folder, write_lines
 
 #: Pairs held out for each of validation and test, at most, and as a part of all.
 MOST_HELD_OUT = 1000
@@ -157,8 +156,7 @@ def _lines(file: Path) -> int:
     try:
         with gzip.open(file) if file.suffix == ".gz" else open(file, "rb") as lines:
             first = next(lines, b"")
-            if first.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
-                raise ValueError(f"--files {file}: is UTF-16: write it as UTF-8")
+            check_is_text(first, f"--files {file}")
             return bool(first) + sum(1 for _ in lines)
     except (OSError, EOFError, zlib.error) as error:
         raise ValueError(f"--files {file}: cannot be read: {error}") from None
