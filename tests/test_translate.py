@@ -64,10 +64,12 @@ def test_two_sentences_in_a_line_are_both_translated(recipe):
     code, output, _ = translate(recipe, lines)
     answers = output.splitlines()
     assert code == 0 and answers[2] == f"{answers[0]} {answers[1]}"
-    code, output, errors = translate(recipe, lines, "--long", "refuse")
-    assert code == 1 and output.splitlines() == [*answers[:2], ""]
-    reason = r"(2 sentences|\d+ subwords in one piece); the model was trained on \d+"
-    assert re.search(rf"translate.py: line 3: {reason}", errors)
+    # Two short sentences: of no more subwords than one that was trained on.
+    refused = f"{first}\nEin Hund. Ein Hund.\n{first} {second} {first} {second}\n".encode()
+    code, output, errors = translate(recipe, refused, "--long", "refuse")
+    assert code == 1 and output.splitlines() == [answers[0], "", ""]
+    assert "translate.py: line 2: 2 sentences; the model was trained on 1" in errors
+    assert re.search(r"line 3: \d+ subwords in one piece; the model was trained on \d+\n", errors)
 
 
 def test_what_is_missing_is_named_in_one_line(recipe):

@@ -161,8 +161,8 @@ def test_extreme_logits_stay_exact_and_nan_stays_nan():
             expected = transform.attend(*inputs, need_probs=True)
         assert expected[1].abs().max() > 1e4
         assert_close(found[1:2], expected[1:2])
-        # Rounding of such logits, not of probabilities, is what these have.
-        assert_close(found[::2], expected[::2], 1e-3)
+        # On tensor cores these have the rounding of such logits, not of probabilities.
+        assert_close(found[::2], expected[::2], 1e-3 if ON_GPU else 1e-5)
         tensors[0][0, 0] = float("nan")
         output = transform.attend(*inputs)[0]
         seen = visible[0].any(dim=-1)[0]
