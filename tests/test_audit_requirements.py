@@ -101,7 +101,10 @@ def test_a_missing_file_is_named(tmp_path, capsys):
     assert f"--requirements {tmp_path / 'none.txt'}: no such file" in capsys.readouterr().err
 
 
-@pytest.mark.skipif(shutil.which("pip-audit") is None, reason="pip-audit is not installed")
+@pytest.mark.skipif(
+    shutil.which("pip-audit", path=audit_requirements._path()) is None,
+    reason="pip-audit is not installed",
+)
 @pytest.mark.parametrize(("known", "status"), [({}, 0), ({"docopt": "PYSEC-1-1"}, 1)])
 def test_pip_audit_itself_with_a_list_on_this_machine(known, status, capsys):
     class List(BaseHTTPRequestHandler):

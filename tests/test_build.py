@@ -8,11 +8,10 @@ import time
 from pathlib import Path
 
 import pytest
+from compiled import needs_compiler
 
 from ea_fairseq.errors import UserError
 from ea_fairseq.kernels import build, library
-
-needs_compiler = pytest.mark.skipif(build.compiler() is None, reason="no C++ compiler")
 
 # In the compiler's place: gives out the library that is there already, and notes that it did.
 COPYING = """

@@ -6,19 +6,20 @@ import threading
 
 import pytest
 import torch
+from compiled import needs_compiler
 from small_folders import WORDS, strong, write_folder
 from small_models import EOS, PAD, dictionary, padded, settings_of
 
 from ea_fairseq import Translator
 from ea_fairseq.kernels.fused_decoder import Rules
-from ea_fairseq.kernels.library import load_library, torch_alone
+from ea_fairseq.kernels.library import torch_alone
 from ea_fairseq.translation.building import build_model
 from ea_fairseq.translation.compiled import compiled_model
 from ea_fairseq.translation.decoders import CompiledDecoder
 from ea_fairseq.translation.model_folder import Search
 from ea_fairseq.translation.search import BeamSearch
 
-pytestmark = pytest.mark.skipif(load_library() is None, reason="no compiled library")
+pytestmark = needs_compiler
 
 EVERYWHERE = "encoder,decoder,encoder-decoder"
 UNK = 3

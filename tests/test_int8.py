@@ -6,6 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from compiled import needs_compiler
 from small_folders import WORDS, strong, write_folder
 from small_models import EOS
 from test_decoders import Steps, large
@@ -13,12 +14,12 @@ from test_decoders import Steps, large
 from ea_fairseq import Translator
 from ea_fairseq.errors import UserError
 from ea_fairseq.kernels.build import FLAGS, FOLDER, compiler
-from ea_fairseq.kernels.library import load_library, torch_alone
+from ea_fairseq.kernels.library import torch_alone
 from ea_fairseq.translation.command import main
 from ea_fairseq.translation.model_folder import Search
 from ea_fairseq.translation.search import BeamSearch
 
-pytestmark = pytest.mark.skipif(load_library() is None, reason="no compiled library")
+pytestmark = needs_compiler
 
 PROGRAM = Path(__file__).with_name("int8_products.cpp")
 SHAPES = [(1, 1, 1), (7, 5, 33), (13, 38, 70), (6, 160, 64)]  # rows, steps, columns
@@ -41,9 +42,11 @@ def between(draw, rows, columns):
 def test_products_are_those_of_rounded_numbers_on_any_processor(tmp_path, options):
     flags = [flag for flag in FLAGS if flag not in ("-O3", "-shared")]
     program = tmp_path / "program"
-    command = [*compiler(), *flags, "-O1", *options, f"-I{FOLDER}", str(PROGRAM), "-o", program]
-    if subprocess.run(command, capture_output=True).returncode:
+    command = [*compiler(), *flags, "-O1", *options]
+    nothing = subprocess.run([*command, "-E", "-x", "c++", "/dev/null"], capture_output=True)
+    if nothing.returncode:
         pytest.skip(f"no {' '.join(options)} for this processor or compiler")
+    subprocess.run([*command, f"-I{FOLDER}", str(PROGRAM), "-o", program], check=True)
     draw = np.random.default_rng(1)
     for rows, steps, columns in SHAPES:
         numbers, weight = between(draw, rows, steps) / 64, between(draw, columns, steps) / 32

@@ -5,15 +5,13 @@ import itertools
 import pytest
 import torch
 from attention_cases import attention_inputs, results, steps_in_turn
+from compiled import needs_compiler
 from small_models import build_strong, padded, sentences
 
 from ea_fairseq.errors import UserError
 from ea_fairseq.kernels import library
-from ea_fairseq.kernels.build import compiler
 from ea_fairseq.kernels.dropout import dropout_add
 from ea_fairseq.variants.cached_heads import CachedHeads
-
-needs_compiler = pytest.mark.skipif(compiler() is None, reason="no C++ compiler")
 
 
 def assert_equal_to_torch(transform, tensors, visible, dropout=0.0):

@@ -6,10 +6,10 @@ from types import SimpleNamespace
 
 import pytest
 import torch
+from compiled import needs_compiler
 
 from ea_fairseq.errors import UserError
 from ea_fairseq.kernels import library, ways
-from ea_fairseq.kernels.build import compiler
 
 
 @pytest.fixture
@@ -88,7 +88,8 @@ def test_what_is_empty_needs_no_launch(gpu, empty):
     ],
 )
 def test_a_kernel_that_does_not_start_says_why_in_a_line(monkeypatch, fault, said):
-    kernels = pytest.importorskip("ea_fairseq.kernels.triton_kernels", exc_type=ImportError)
+    pytest.importorskip("triton", reason="comes with torch's builds for GPUs")
+    from ea_fairseq.kernels import triton_kernels as kernels
 
     def start(device):
         assert device == torch.device("cuda", 1)
@@ -121,7 +122,7 @@ def test_torch_alone_is_torch_everywhere(gpu):
         assert ways.way(torch.zeros(1, 2, 3, 4), 5, 3) == "torch"
 
 
-@pytest.mark.skipif(compiler() is None, reason="no C++ compiler")
+@needs_compiler
 def test_the_cpu_takes_cpp_except_in_half_precision(monkeypatch):
     library.load_library.cache_clear()
     monkeypatch.delenv("EA_FAIRSEQ_NATIVE", raising=False)
