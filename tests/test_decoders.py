@@ -193,22 +193,27 @@ def test_a_search_finds_what_torch_finds(arch, search):
 
 
 @pytest.mark.parametrize(
-    "options",
+    "arch, options",
     [
-        {"ea_variant": "residual"},
-        {"ea_variant": "talking_heads"},
-        {"ea_learned_mixing": True},
-        {"ea_scores": "multiplicative"},
-        {"ea_branch": "convolution", "ea_variant": "evolving"},
-        {"activation_fn": "gelu"},
-        {"adaptive_softmax_cutoff": "8,12", "adaptive_softmax_dropout": 0.0},
+        ("ea_transformer_lite", {"ea_variant": "residual"}),
+        ("ea_transformer_lite", {"ea_variant": "talking_heads"}),
+        ("ea_transformer_lite", {"ea_learned_mixing": True}),
+        ("ea_transformer_lite", {"ea_scores": "multiplicative"}),
+        ("ea_transformer_lite", {"ea_branch": "convolution", "ea_variant": "evolving"}),
+        ("ea_transformer_lite", {"activation_fn": "gelu"}),
+        (
+            "ea_transformer_lite",
+            {"adaptive_softmax_cutoff": "8,12", "adaptive_softmax_dropout": 0.0},
+        ),
+        ("transformer_lite", {"cross_self_attention": True}),
+        ("transformer_lite", {"no_cross_attention": True, "cross_self_attention": True}),
     ],
     ids=str,
 )
-def test_what_is_not_compiled_is_left_to_torch(options):
+def test_what_is_not_compiled_is_left_to_torch(arch, options):
     words = dictionary()
     sizes = {**SIZES, "decoder_attention_heads": 2, "encoder_attention_heads": 2}
-    model = build_model("ea_transformer_lite", {**sizes, **options}, (words, words)).eval()
+    model = build_model(arch, {**sizes, **options}, (words, words)).eval()
     assert compiled_model(model) is None
     assert BeamSearch([model], words)([[5, 6, EOS]], Search(max_len_b=3))[0]
 

@@ -115,6 +115,7 @@ def _decoder(decoder: nn.Module, int8: bool) -> FusedDecoder:
     layers = []
     for layer in decoder.layers:
         _need(type(layer) in _DECODER_LAYERS and layer.encoder_attn is not None)
+        _need(not layer.cross_self_attention)  # whose keys are the source's too
         for extra in ("c_attn", "attn_ln", "ffn_layernorm", "w_resid"):
             _need(getattr(layer, extra) is None)
         attention = _attention(layer.self_attn, layer.self_attn_layer_norm)
