@@ -134,9 +134,10 @@ def test_bytes_where_they_cannot_be_are_refused(tmp_path):
         Translator(path, dtype="int8")
 
 
-def test_a_model_that_is_no_number_finds_nothing():
+@pytest.mark.parametrize("name, value", [("bias", "nan"), ("weight", "nan"), ("weight", "inf")])
+def test_a_model_that_is_no_number_finds_nothing(name, value):
     model = strong("transformer_lite")
     with torch.no_grad():
-        model.decoder.layers[0].fc1.bias[0] = torch.nan
+        getattr(model.decoder.layers[0].fc1, name).view(-1)[3] = float(value)
     search = BeamSearch([model], model.decoder.dictionary, int8=True)
     assert search([[5, EOS]], Search(max_len_b=3)) == [[]]

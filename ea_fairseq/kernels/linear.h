@@ -113,8 +113,12 @@ class Linear {
     for (int64_t j = 0; j < steps_; ++j) to[j * panel] = weight ? factor * weight[j] : 0.0f;
   }
   void pack_bytes(const float* weight, float factor, int64_t x) {
-    float most = 0;
-    for (int64_t j = 0; weight && j < steps_; ++j) most = std::max(most, std::abs(weight[j]));
+    float most = 0, nothing = 0;
+    for (int64_t j = 0; weight && j < steps_; ++j) {
+      most = std::max(most, std::abs(weight[j]));
+      nothing += weight[j] - weight[j];
+    }
+    most += nothing;  // no number where one of the column's is none
     int8_t* to = bytes_.data() + (x / panel * panel * fours() + x % panel) * 4;
     int32_t sum = 0;
     for (int64_t j = 0; most > 0 && j < steps_; ++j) {
