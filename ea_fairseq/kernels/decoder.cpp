@@ -290,7 +290,7 @@ class Decoding::Block {
     const HeadLines evolved =
         map.evolve(read, {logits, maps.self.line}, columns, carry, carry_line);
     for (int64_t h = 0; h < d.heads; ++h) {
-      softmax(evolved.first + h * evolved.line, columns, s.evolved.data());
+      softmax_line(evolved.first + h * evolved.line, columns, s.evolved.data());
       float* out = s.context.data() + n * d.width + h * d.head_dim;
       for (int64_t x = 0; x < d.head_dim; x += lanes<float>) {
         Vector<float> sum = {};

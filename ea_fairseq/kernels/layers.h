@@ -2,6 +2,7 @@
 #pragma once
 
 #include "linear.h"
+#include "lines.h"
 #include "map_row.h"
 #include "products.h"
 
@@ -149,7 +150,8 @@ struct SentenceAttention {
       const HeadLines evolved = map.evolve(find(n), {logits + n * plane, line}, columns,
                                            carry + n * heads * carry_line, carry_line);
       for (int64_t h = 0; h < heads; ++h)
-        softmax(evolved.first + h * evolved.line, columns, probs + (n * heads + h) * carry_line);
+        softmax_line(evolved.first + h * evolved.line, columns,
+                     probs + (n * heads + h) * carry_line);
     }
     for (int64_t h = 0; h < heads; ++h)
       Product<float>{probs + h * carry_line, heads * carry_line, 1, values + h * head_dim,

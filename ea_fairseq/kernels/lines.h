@@ -49,24 +49,21 @@ Integers<T> flags(const uint8_t* visible, int64_t x, int64_t src_len) {
   return wide != 0;
 }
 
-// probs: softmax over the visible columns of first..last, whole vectors; 0 in the others, and
-// everywhere where none is visible.
-template <typename T>
-void softmax_line(const T* logits, const typename Lanes<T>::integer* visible, T* probs,
-                  int64_t first, int64_t last) {
+// probs: softmax over the columns of first..last, whole vectors, that are visible: where seen(x),
+// of the columns from x on, is -1. 0 in the others, and everywhere where none is visible.
+template <typename T, typename Seen>
+void softmax_where(const T* logits, Seen seen, T* probs, int64_t first, int64_t last) {
   const Vector<T> lowest = Vector<T>{} - T(INFINITY);
   Vector<T> highest = lowest;
   for (int64_t x = first; x < last; x += lanes<T>) {
-    const auto seen = load<Integers<T>>(visible + x);
-    const Vector<T> values = seen ? load<Vector<T>>(logits + x) : lowest;
+    const Vector<T> values = seen(x) ? load<Vector<T>>(logits + x) : lowest;
     highest = highest > values ? highest : values;
   }
   const T maximum = largest<T>(highest);
   Vector<T> sums = {};
   for (int64_t x = first; x < last; x += lanes<T>) {
-    const auto seen = load<Integers<T>>(visible + x);
     const Vector<T> power = exponential(load<Vector<T>>(logits + x) - maximum);
-    const Vector<T> values = seen ? power : Vector<T>{};
+    const Vector<T> values = seen(x) ? power : Vector<T>{};
     store(probs + x, values);
     sums += values;
   }
@@ -74,6 +71,17 @@ void softmax_line(const T* logits, const typename Lanes<T>::integer* visible, T*
   const T scale = sum == T(0) ? T(0) : T(1) / sum;
   for (int64_t x = first; x < last; x += lanes<T>)
     store(probs + x, load<Vector<T>>(probs + x) * scale);
+}
+template <typename T>
+void softmax_line(const T* logits, const typename Lanes<T>::integer* visible, T* probs,
+                  int64_t first, int64_t last) {
+  const auto seen = [&](int64_t x) { return load<Integers<T>>(visible + x); };
+  softmax_where(logits, seen, probs, first, last);
+}
+// Over so many columns, all of them visible.
+inline void softmax_line(const float* logits, int64_t columns, float* probs) {
+  const auto seen = [&](int64_t x) { return first_lanes(columns - x); };
+  softmax_where(logits, seen, probs, 0, columns);
 }
 
 }  // namespace ea

@@ -10,7 +10,7 @@
 
 extern "C" {
 
-// Of an attention's transform; see fused_decoder.py.
+// Of an attention's transform; see transformer_parts.py.
 struct MapWeights {
   const float *kernel, *bias;  // (heads out, heads in, size, size), (heads); null: no convolution
   int64_t size, right;         // of the kernel; how far its result moves along the keys
@@ -118,30 +118,5 @@ class MapRow {
     for (int o = 0; o < outs; ++o) sums[o] = sums[o] < 0.0f ? Vector<float>{} : sums[o];
   }
 };
-
-// Softmax over so many numbers; what is behind them, to the end of the vector, becomes 0.
-inline void softmax(const float* logits, int64_t columns, float* probs) {
-  const Vector<float> lowest = Vector<float>{} - INFINITY;
-  Vector<float> highest = lowest;
-  const auto part = [&](int64_t x) {  // a number below any other behind the end
-    const auto values = load<Vector<float>>(logits + x);
-    return first_lanes(columns - x) ? values : lowest;
-  };
-  for (int64_t x = 0; x < columns; x += lanes<float>) {
-    const Vector<float> values = part(x);
-    highest = highest > values ? highest : values;
-  }
-  const float maximum = largest<float>(highest);
-  Vector<float> sums = {};
-  for (int64_t x = 0; x < columns; x += lanes<float>) {
-    const Vector<float> power = exponential(part(x) - maximum);
-    const Vector<float> values = first_lanes(columns - x) ? power : Vector<float>{};
-    store(probs + x, values);
-    sums += values;
-  }
-  const float scale = 1 / total<float>(sums);
-  for (int64_t x = 0; x < columns; x += lanes<float>)
-    store(probs + x, load<Vector<float>>(probs + x) * scale);
-}
 
 }  // namespace ea
