@@ -338,8 +338,12 @@ def test_what_could_import_write_or_connect_is_refused(tmp_path, section, option
         ("train", "encoder-layerdrop", "2e0", ["is 2e0: expected a number from 0 to 1"]),
         ("train", "label-smoothing", 1.1, ["from 0 to 1"]),
         ("train", "adam-betas", "(0.9, 1.98)", ["is (0.9, 1.98): expected a number from 0 to 1"]),
-        ("train", "lr", "-1e-3", ["is -1e-3: expected a number from 0"]),
-        ("train", "lr", "[1e-3, -0.5]", ["expected a number from 0"]),
+        ("train", "adam-betas", 0.9, ["adam-betas is 0.9: expected two numbers from 0 to below 1"]),
+        ("train", "adam-betas", "(0.9, 1)", ["is (0.9, 1): expected two numbers"]),
+        ("train", "adam-betas", "(0.9, 0.9, 0.9)", ["expected two numbers from 0 to below 1"]),
+        ("train", "lr", "-1e-3", ["is -1e-3: expected a number above 0"]),
+        ("train", "lr", "[1e-3, -0.5]", ["expected a number above 0"]),
+        ("train", "lr", 0, ["is 0: expected a number above 0"]),
         ("train", "weight-decay", float("nan"), ["is nan: expected a finite number"]),
         ("train", "clip-norm", float("inf"), ["is inf: expected a finite number"]),
         ("train", "max-tokens", 0, ["is 0: expected a number from 1"]),
@@ -407,12 +411,13 @@ def test_options_of_the_runner_are_checked_before_anything_else(option, value, w
 
 def test_numbers_at_the_ends_of_their_ranges_are_taken(tmp_path):
     """What fairseq takes for no limit, and plain text."""
-    train = {"dropout": 0, "relu-dropout": 1, "max-epoch": 0, "patience": -1, "lr": "[1e-3, 0]"}
+    train = {"dropout": 0, "relu-dropout": 1, "max-epoch": 0, "patience": -1, "lr": "[1e-3, 1e-9]"}
     write_yaml(
         tmp_path / "own.yml",
         {
             "base": str(EXAMPLES / "multi30k.de-en" / "ea_transformer_lite.yml"),
-            "train": train | {"keep-last-epochs": -1, "update-freq": "[1, 2]"},
+            "train": train
+            | {"keep-last-epochs": -1, "update-freq": "[1, 2]", "adam-betas": "(0, 1 - 1e-3)"},
             "generate": {"nbest": 5, "lenpen": -0.5},
         },
     )

@@ -22,7 +22,6 @@ _SUBWORDS = "subword_nmt, @@, sentencepiece, wordpiece, letter, silence, _EOW, n
 
 #: Options that a command must have -> when it is wrong -> what to say. Braces hold options' values.
 _REFUSED: list[tuple[str, Callable[[argparse.Namespace], bool], str]] = [
-    ("lr", lambda a: any(rate <= 0 for rate in a.lr), "--lr is {lr}: each must be above 0"),
     (
         "optimizer max_update",  # of a training: each command has the first
         lambda a: a.optimizer is None,
@@ -82,14 +81,15 @@ def check(parser: argparse.ArgumentParser, args: argparse.Namespace) -> None:
     for names, is_wrong, message in _REFUSED:
         if all(name in given for name in names.split()) and is_wrong(args):
             raise UserError(message.format_map(given))
-    for action in parser._actions:
-        value = given.get(action.dest)
-        if isinstance(value, int | float | list) and value != action.default:
-            name = action.dest.replace("_", "-")
-            try:
+    try:
+        for action in parser._actions:
+            value = given.get(action.dest)
+            if isinstance(value, int | float | list) and value != action.default:
+                name = action.dest.replace("_", "-")
                 ranges.check(name, value, f"--{name}")
-            except ValueError as error:
-                raise UserError(str(error)) from None
+        ranges.check_betas(args, "--")
+    except ValueError as error:
+        raise UserError(str(error)) from None
 
 
 def _checked(original: Callable[..., Any]) -> Callable[..., Any]:

@@ -14,8 +14,9 @@ _EXPECTED = {
         "validate-interval|required-batch-size-multiple|max-(source|target)-positions|"
         "(encoder|decoder)-((ffn-)?embed-dim|attention-heads|layers)"
     ),
+    "above 0": "lr",
     "from 0": (
-        "lr|weight-decay|clip-norm|.+-eps|max-epoch|max-update|total-num-update|warmup-updates|"
+        "weight-decay|clip-norm|.+-eps|max-epoch|max-update|total-num-update|warmup-updates|"
         "temperature|context-window|max-len-[ab]|min-len|prefix-size|no-repeat-ngram-size|"
         "num-workers|"
         "(save|validate)-interval-updates"
@@ -25,6 +26,8 @@ _EXPECTED = {
     "from -10 to 10": "lenpen",
     "from -1": "patience|keep-(last-epochs|interval-updates|best-checkpoints)",
 }
+#: Of Adam and its relatives: what each update keeps of the running means.
+_BETAS = ("adam_betas", "adamax_betas", "lamb_betas")
 _NUMBER = re.compile(r"[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?")
 
 
@@ -47,11 +50,38 @@ def check(name: str, value: Any, where: str) -> None:
         if not re.fullmatch(names, name):
             continue
         least, *greatest = (int(word) for word in re.findall(r"-?\d+", expected))
+        what = "each must be" if isinstance(value, list) else "expected a number"
         for found in _NUMBER.finditer(str(value)):
             number = float(found[0])
-            if number < least or greatest and number > greatest[0]:
-                raise ValueError(f"{where} is {value}: expected a number {expected}")
+            too_low = number <= least if expected.startswith("above") else number < least
+            if too_low or greatest and number > greatest[0]:
+                raise ValueError(f"{where} is {value}: {what} {expected}")
         return
+
+
+def check_betas(args: Any, where: str) -> None:
+    """Checks that Adam gets the two numbers that it takes.
+
+    Args:
+        args: all options, as fairseq's parser gives them
+        where: what stands before the option's name in messages
+
+    Raises:
+        ValueError: they are no two numbers, or one for which it would divide by zero.
+    """
+    from ..compat.literal_settings import literal  # takes fairseq, whose parser was asked before
+
+    for option in _BETAS:
+        given = getattr(args, option, None)
+        if given is None:
+            continue
+        value = literal(given) if isinstance(given, str) else given
+        numbers = list(value) if isinstance(value, list | tuple) else []
+        if len(numbers) != 2 or not all(
+            isinstance(number, int | float) and 0 <= number < 1 for number in numbers
+        ):
+            name = option.replace("_", "-")
+            raise ValueError(f"{where}{name} is {given}: expected two numbers from 0 to below 1")
 
 
 def check_together(args: Any, where: str) -> None:
@@ -72,6 +102,7 @@ def check_together(args: Any, where: str) -> None:
                 f"{where}: {side}-embed-dim is {dim}, which {side}-attention-heads {heads} does "
                 "not divide"
             )
+    check_betas(args, f"{where}: ")
     metric = getattr(args, "best_checkpoint_metric", None)
     maximize = getattr(args, "maximize_best_checkpoint_metric", False)
     if metric == "bleu" and not (maximize and args.eval_bleu):
