@@ -1,5 +1,6 @@
 """The page's server: right answers for many at once, and nothing for those who may not ask."""
 
+import asyncio
 import contextlib
 import http.client
 import json
@@ -24,6 +25,7 @@ import ea_fairseq.page
 from ea_fairseq import Translator
 from ea_fairseq.errors import UserError
 from ea_fairseq.page.api import LONGEST_TEXT
+from ea_fairseq.page.guard import Guard
 from ea_fairseq.page.server import allowed_hosts, serve
 from ea_fairseq.translation.views import layer_views
 
@@ -217,6 +219,38 @@ def test_bodies_have_a_size_and_a_time(translators):
         with socket.create_connection(("127.0.0.1", port), timeout=20) as raw:
             raw.sendall(start + b"transfer-encoding: chunked\r\n\r\n11000\r\n" + b" " * 0x11000)
             assert raw.recv(100).startswith(b"HTTP/1.1 413")
+
+
+@pytest.mark.parametrize(
+    ("headers", "expected"),
+    [({}, 413), ({"host": "evil.example"}, 400), ({"origin": "http://evil.example"}, 403)],
+)
+def test_who_is_refused_gets_the_answer_whatever_was_sent(port, headers, expected):
+    """Closed with something unread, a connection is reset, and the answer lost."""
+    for size in (100_000, 1_000_000, 3_000_000):
+        assert ask(port, "/api/translate", b" " * size, headers)[0] == expected
+
+
+@pytest.mark.parametrize("sent", [b" " * 1000, None])
+def test_a_refused_body_is_read_up_to_a_size_and_a_time(sent):
+    received, answered = [], []
+
+    async def receive():
+        if sent is None:
+            await asyncio.Event().wait()
+        received.append(sent)
+        return {"type": "http.request", "body": sent, "more_body": True}
+
+    async def send(message):
+        answered.append((message["type"], message.get("more_body", False), len(received)))
+
+    guard = Guard(app=None, hosts=HOSTS, largest=500, seconds=0.1)
+    scope = {"type": "http", "headers": [(b"host", b"evil.example")]}
+    asyncio.run(asyncio.wait_for(guard(scope, receive, send), timeout=20))
+    # The answer is out before anything is read.
+    assert answered[:2] == [("http.response.start", False, 0), ("http.response.body", True, 0)]
+    assert answered[2:] == [("http.response.body", False, len(received))]
+    assert len(received) == (0 if sent is None else 64 * 500 // 1000)
 
 
 @pytest.mark.parametrize(

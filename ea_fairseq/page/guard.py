@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any
@@ -25,11 +26,21 @@ _HEADERS = {
 }
 
 
-class Refused(Exception):
-    """A request that is answered with an error and not looked at further."""
+#: Bytes of a refused request that are thrown away at most, as a multiple of the largest body.
+_THROWN_AWAY = 64
 
-    def __init__(self, status: int, message: str):
-        self.status, self.message = status, message
+
+class Refused(Exception):
+    """A request that is answered with an error and not looked at further.
+
+    Args:
+        status: HTTP's
+        message: for whoever asked
+        more: whether more of its body may come
+    """
+
+    def __init__(self, status: int, message: str, more: bool = True):
+        self.status, self.message, self.more = status, message, more
 
 
 class Guard:
@@ -40,6 +51,9 @@ class Guard:
     - A request that a browser sends for another site's page (its Origin is not ours) is refused,
       and no header lets such a page read an answer.
     - A body has a size and a time in which it must have come.
+
+    What is left of the body of a refused request is read, up to a size and a time, and thrown away:
+    closed before that, the connection would be reset, and the answer lost with it.
 
     Args:
         app: the application
@@ -61,7 +75,7 @@ class Guard:
             self._check(scope)
             receive = await self._body(receive)
         except Refused as refused:
-            await _answer(send, refused)
+            await self._refuse(refused, receive, send)
             return
         await self.app(scope, receive, send)
 
@@ -89,9 +103,10 @@ class Guard:
                     if message["type"] != "http.request":
                         break
                     body += message.get("body", b"")
+                    more = message.get("more_body", False)
                     if len(body) > self.largest:
-                        raise Refused(413, f"a request may have {self.largest:,} bytes")
-                    if not message.get("more_body", False):
+                        raise Refused(413, f"a request may have {self.largest:,} bytes", more)
+                    if not more:
                         break
         except TimeoutError:
             raise Refused(408, f"the request did not come within {self.seconds:g} s") from None
@@ -101,6 +116,25 @@ class Guard:
             return messages.pop() if messages else await receive()
 
         return again
+
+    async def _refuse(self, refused: Refused, receive: Receive, send: Send) -> None:
+        """Answers at once, and ends the answer when the body has come."""
+        body = json.dumps({"detail": refused.message}).encode()
+        headers = [
+            (b"content-type", b"application/json"),
+            (b"content-length", str(len(body)).encode()),
+            (b"connection", b"close"),
+        ]
+        await send({"type": "http.response.start", "status": refused.status, "headers": headers})
+        await send({"type": "http.response.body", "body": body, "more_body": True})
+        left, more = _THROWN_AWAY * self.largest, refused.more
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(self.seconds):
+                while more and left > 0:
+                    message = await receive()
+                    left -= len(message.get("body", b""))
+                    more = message.get("more_body", False)  # none where they have hung up
+        await send({"type": "http.response.body", "body": b""})
 
 
 def host_name(header: str) -> str:
@@ -117,10 +151,3 @@ def _with_headers(send: Send) -> Send:
         await send(message)
 
     return wrapped
-
-
-async def _answer(send: Send, refused: Refused) -> None:
-    headers = [(b"content-type", b"application/json"), (b"connection", b"close")]
-    await send({"type": "http.response.start", "status": refused.status, "headers": headers})
-    body = json.dumps({"detail": refused.message}).encode()
-    await send({"type": "http.response.body", "body": body})
