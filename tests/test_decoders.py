@@ -2,6 +2,7 @@
 
 import ctypes
 import gc
+import re
 import threading
 
 import pytest
@@ -14,10 +15,11 @@ from ea_fairseq import Translator
 from ea_fairseq.kernels.fused_decoder import Rules
 from ea_fairseq.kernels.library import torch_alone
 from ea_fairseq.translation.building import build_model
+from ea_fairseq.translation.command import main
 from ea_fairseq.translation.compiled import compiled_model
 from ea_fairseq.translation.decoders import CompiledDecoder
 from ea_fairseq.translation.model_folder import Search
-from ea_fairseq.translation.search import BeamSearch
+from ea_fairseq.translation.search import BeamSearch, _Batch
 
 pytestmark = needs_compiler
 
@@ -258,6 +260,37 @@ def test_a_model_that_is_no_number_finds_nothing():
         model.decoder.layers[0].fc1.bias[0] = torch.nan
     for compiled in (True, False):
         assert searched(model, [[5, EOS]], Search(max_len_b=3), compiled) == [[]]
+
+
+def test_attention_costs_a_pass_over_the_translations_that_are_wanted_alone(tmp_path):
+    path = write_folder(tmp_path / "model")
+    translator = Translator(path)
+    passed = []  # rows of torch's decoder, which nothing else needs
+    translator.models[0].decoder.register_forward_pre_hook(
+        lambda module, args: passed.append(len(args[0]))
+    )
+    texts = [" ".join(WORDS[:n]) for n in range(1, 5)]
+    without = translator.translate(texts, details=True, attention=False, n_best=2)
+    assert passed == []
+    for n_best in (1, 2):
+        passed.clear()
+        found = translator.translate(texts, details=True, n_best=n_best)
+        assert sum(passed) == n_best * len(texts)
+    for ours, theirs in zip(without, found, strict=True):
+        for mine, other in zip(ours, theirs, strict=True):
+            assert mine.attention is None and other.attention is not None
+            assert (mine.text, mine.token_scores) == (other.text, other.token_scores)
+
+
+def test_the_command_asks_for_attention_where_it_prints_alignments(tmp_path, monkeypatch, capsys):
+    attend, asked = _Batch._attend, []
+    monkeypatch.setattr(_Batch, "_attend", lambda batch: asked.append(batch) or attend(batch))
+    path = write_folder(tmp_path / "model")
+    (tmp_path / "in.txt").write_text("w1 w2\n")
+    for options, count in (([], 0), (["--json", "--scores"], 0), (["--alignments"], 1)):
+        assert main([str(path), "--input", str(tmp_path / "in.txt"), *options]) == 0
+        assert len(asked) == count
+    assert re.search(r"\t[01]-0 ", capsys.readouterr().out.splitlines()[-1])
 
 
 def test_two_threads_share_a_translator(tmp_path):

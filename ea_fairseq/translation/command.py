@@ -194,6 +194,7 @@ def _translate(models: list[Path], args: argparse.Namespace) -> tuple[list[tuple
         buffer=args.buffer_size or (1 if talking else _BUFFER),
         long=args.long,
         details=True,
+        attention=args.alignments,
         progress=sys.stderr.isatty() and not talking,
         **options,
     )

@@ -55,7 +55,7 @@ def map_statistics(
     Returns:
         as `statistics_of`
     """
-    translations = translator.stream(texts, details=True, progress=progress)
+    translations = translator.stream(texts, details=True, attention=False, progress=progress)
     maps = (translator.attention_maps(part) for found in translations for part in found.parts)
     return statistics_of(maps)
 

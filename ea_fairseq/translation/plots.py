@@ -39,7 +39,7 @@ def translated_part(translator: Translator, text: str) -> Part:
     Raises:
         UserError: if it is not one piece of text, or the model cannot take it.
     """
-    translation = translator.translate(text, long="whole", details=True)
+    translation = translator.translate(text, long="whole", details=True, attention=False)
     if translation.problem and not translation.parts:
         raise UserError(translation.problem)
     if len(translation.parts) != 1:

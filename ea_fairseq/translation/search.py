@@ -61,7 +61,11 @@ class BeamSearch:
 
     @torch.inference_mode()
     def __call__(
-        self, sources: Sequence[Sequence[int]], search: Search, need_attention: bool = False
+        self,
+        sources: Sequence[Sequence[int]],
+        search: Search,
+        need_attention: bool = False,
+        n_best: int | None = None,
     ) -> list[list[Hypothesis]]:
         """Translates a batch.
 
@@ -70,11 +74,12 @@ class BeamSearch:
             search: the settings; the limit of the length goes by each sentence's own
             need_attention: whether hypotheses have their attention, the mean of the last layer's
                 heads
+            n_best: hypotheses of each source that are wanted; default: ``search.beam``
 
         Returns:
-            for each source up to ``search.beam`` hypotheses, the best first
+            for each source up to so many hypotheses, the best first
         """
-        return _Batch(self, sources, search, need_attention).run()
+        return _Batch(self, sources, search, need_attention, n_best).run()
 
 
 class _Batch:
@@ -86,8 +91,10 @@ class _Batch:
         sources: Sequence[Sequence[int]],
         search: Search,
         need_attention: bool,
+        n_best: int | None,
     ):
         self.owner, self.search, self.need_attention = owner, search, need_attention
+        self.n_best = n_best
         self.beam = min(search.beam, owner.vocabulary - 1)
         # Twice as many as go on, as half of them may end.
         self.most = min(2 * self.beam, owner.vocabulary)
@@ -128,9 +135,13 @@ class _Batch:
             for decoder in [] if same else self.decoders:
                 decoder.reorder(order)
             step += 1
+        self.finished = [
+            sorted(found, key=lambda hypothesis: -hypothesis.score)[: self.n_best]
+            for found in self.finished
+        ]
         if self.compiled is not None and self.need_attention:
             self._attend()
-        return [sorted(found, key=lambda hypothesis: -hypothesis.score) for found in self.finished]
+        return self.finished
 
     def _encode(self) -> None:
         owner = self.owner

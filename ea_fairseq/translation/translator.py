@@ -48,7 +48,7 @@ class Part:
         token_scores: log-probability of each token, to base 2, as fairseq-generate prints them
         score: their sum divided by their number to the power of the length penalty
         attention: (tokens, source tokens), encoder-decoder attention, the mean of the last layer's
-            heads; None where the model has none
+            heads; None where the model has none, or it was not asked for
     """
 
     source_tokens: list[str]
@@ -97,7 +97,7 @@ class Translation:
 
     @cached_property
     def attention(self) -> Tensor | None:
-        """(tokens, source tokens), 0 between parts; None where the model has none."""
+        """(tokens, source tokens), 0 between parts; None where a part has none."""
         maps = [part.attention for part in self.parts]
         return None if not maps or any(map_ is None for map_ in maps) else torch.block_diag(*maps)
 
@@ -170,6 +170,7 @@ class Translator:
         max_tokens: int = _MAX_TOKENS,
         long: str = "split",
         details: bool = False,
+        attention: bool = True,
         progress: bool = False,
     ) -> Any:
         """Translates a text, or each of a list.
@@ -183,6 +184,7 @@ class Translator:
             long: what happens to text with more subwords or sentences than the model was trained
                 on: "split" at the ends of its sentences; "refuse"; "whole", as far as it can go
             details: whether to return `Translation`s, which have scores, tokens and attention
+            attention: whether they have it: what is compiled needs another pass for that
             progress: whether to show a progress bar on standard error
 
         Returns:
@@ -197,7 +199,7 @@ class Translator:
         if not one and _is_no_list(text):
             raise UserError(f"text is {_shown(text)}: expected text (str), or a list of texts")
         texts = [text] if one else list(text)
-        request = self._request(beam, n_best, lenpen, max_tokens, long, details)
+        request = self._request(beam, n_best, lenpen, max_tokens, long, details, attention)
         results = list(self._translate(texts, request, 0, progress))
         return results[0] if one else results
 
@@ -211,6 +213,7 @@ class Translator:
         max_tokens: int = _MAX_TOKENS,
         long: str = "split",
         details: bool = False,
+        attention: bool = True,
         progress: bool = False,
         buffer: int = 2000,
     ) -> Iterator[Any]:
@@ -219,7 +222,8 @@ class Translator:
         Args:
             texts: any number of them
             buffer: texts that are read, sorted by length and translated together
-            beam, n_best, lenpen, max_tokens, long, details, progress: as for `translate`
+            beam, n_best, lenpen, max_tokens, long, details, attention, progress: as for
+                `translate`
 
         Yields:
             what `translate` returns for each of a list
@@ -228,7 +232,7 @@ class Translator:
             raise UserError(f"texts is {_shown(texts)}: expected a list of texts, or an iterator")
         if buffer < 1:
             raise UserError(f"buffer is {buffer!r}: expected a whole number from 1")
-        request = self._request(beam, n_best, lenpen, max_tokens, long, details)
+        request = self._request(beam, n_best, lenpen, max_tokens, long, details, attention)
         texts = iter(texts)
         number = 0
         with tqdm(disable=not progress, unit=" texts", file=sys.stderr) as bar:
@@ -268,7 +272,8 @@ class Translator:
         lenpen: float | None,
         max_tokens: int,
         long: str,
-        details: bool,
+        details: bool = False,
+        attention: bool = False,
     ) -> _Request:
         changes = {"beam": beam, "lenpen": lenpen}
         given = {name: value for name, value in changes.items() if value is not None}
@@ -279,7 +284,7 @@ class Translator:
             raise UserError(f"max_tokens is {max_tokens!r}: expected a whole number from 1")
         if long not in LONG:
             raise UserError(f"long is {long!r}: choose from {', '.join(LONG)}")
-        return _Request(search, n_best, max_tokens, long, details)
+        return _Request(search, n_best, max_tokens, long, details, details and attention)
 
     def _translate(
         self, texts: list[str], request: _Request, first: int, progress: bool = False
@@ -312,15 +317,17 @@ class Translator:
         ) as bar:
             for batch in self.batches(sources, request.max_tokens):
                 numbers = [self.numbers(sources[i]) for i in batch]
-                results = self._beam_search(numbers, request.search, request.details)
+                results = self._beam_search(
+                    numbers, request.search, request.attention, request.n_best
+                )
                 for i, hypotheses in zip(batch, results, strict=True):
-                    found[i] = hypotheses[: request.n_best]
+                    found[i] = hypotheses
                 bar.update(len(batch))
         return found
 
     def search(self, sources: list[list[str]], beam: int | None = None) -> list[list[Hypothesis]]:
         """The hypotheses of token sequences, without text around them."""
-        request = self._request(beam, 1, None, _MAX_TOKENS, "whole", False)
+        request = self._request(beam, 1, None, _MAX_TOKENS, "whole")
         return self._search(sources, request, progress=False)
 
     def batches(
@@ -465,6 +472,7 @@ class _Request:
     max_tokens: int
     long: str
     details: bool
+    attention: bool
 
 
 @dataclass
