@@ -1,6 +1,7 @@
 """Beam search: the hypotheses of fairseq's, for 1,000 sentences and every setting."""
 
 import random
+from collections import Counter
 
 import pytest
 import torch
@@ -12,9 +13,11 @@ from small_models import EOS, PAD, TINY, dictionary, padded
 
 from ea_fairseq import Translator
 from ea_fairseq.translation.building import build_model
+from ea_fairseq.translation.decoders import TorchDecoder
 from ea_fairseq.translation.fairseq_checkpoint import write_fairseq_folder
 from ea_fairseq.translation.model_folder import Search, read_model_folder
 from ea_fairseq.translation.search import BeamSearch
+from ea_fairseq.variants import cached_heads
 
 WORDS = dictionary()
 SETTINGS = {
@@ -82,6 +85,26 @@ def check_hypotheses(batch, found, expected):
 @pytest.mark.parametrize("arch", ["ea_transformer_lite", "transformer_lite"])
 def test_every_setting_gives_the_hypotheses_of_fairseq(arch, search):
     check([strong(arch)], sources(30, seed=1), search)
+
+
+def test_a_reorder_is_worked_out_once_for_all_attentions(monkeypatch):
+    calls = Counter()
+
+    def count(where, name):
+        work = getattr(where, name)
+
+        def counted(*args):
+            calls[name] += 1
+            return work(*args)
+
+        monkeypatch.setattr(where, name, counted)
+
+    count(cached_heads, "_share")
+    count(TorchDecoder, "reorder")
+    owner = BeamSearch([strong("ea_transformer_lite")], WORDS)
+    owner.compiled = None
+    owner(sources(5, seed=1), Search(max_len_b=12))
+    assert calls["_share"] == calls["reorder"] > 5
 
 
 def test_a_limit_by_the_length_of_the_source():

@@ -132,8 +132,12 @@ class _Batch:
                 break
             same = len(order) == rows and torch.equal(order, torch.arange(rows, device=self.device))
             rows, self.width = len(order), self.beam
-            for decoder in [] if same else self.decoders:
-                decoder.reorder(order)
+            if not same:
+                # Attentions share what they work out of a tensor whose changes are counted.
+                with torch.inference_mode(False):
+                    order = order.clone()
+                for decoder in self.decoders:
+                    decoder.reorder(order)
             step += 1
         self.finished = [
             sorted(found, key=lambda hypothesis: -hypothesis.score)[: self.n_best]
