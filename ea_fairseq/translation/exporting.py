@@ -65,7 +65,7 @@ def export_run(run: Path, folder: Path) -> list[str]:
     Raises:
         UserError: naming what is missing.
     """
-    checkpoint = _checkpoint_of_run(run)
+    checkpoint = checkpoint_of_run(run)
     corpus, codes, dictionaries, data = _text_of_run(run)
     if "language" in corpus:
         raise UserError(
@@ -106,7 +106,7 @@ def exported_run(run: Path) -> Path:
     Raises:
         UserError: as `export_run`.
     """
-    folder, checkpoint = run / "model", _checkpoint_of_run(run)
+    folder, checkpoint = run / "model", checkpoint_of_run(run)
     config, sources = folder / CONFIG, [checkpoint, run / "results.json"]
     newest = max(path.stat().st_mtime for path in sources if path.exists())
     if not config.exists() or config.stat().st_mtime < newest:
@@ -114,12 +114,12 @@ def exported_run(run: Path) -> Path:
     return folder
 
 
-def _checkpoint_of_run(run: Path) -> Path:
+def checkpoint_of_run(run: Path) -> Path:
     """What a run averaged, or else its best checkpoint."""
     averaged, best = run / "averaged.pt", run / "checkpoints" / "checkpoint_best.pt"
     if averaged.exists() or best.exists():
         return averaged if averaged.exists() else best
-    raise UserError(f"{run}: {averaged.name}: no such file; train first: ea-recipe")
+    raise UserError(f"{run}: no model in it: {averaged.name}: no such file; train first: ea-recipe")
 
 
 def _text_of_run(run: Path) -> tuple[dict[str, Any], Path, Path, Path]:

@@ -8,6 +8,7 @@ from pathlib import Path
 from fairseq.checkpoint_utils import load_model_ensemble_and_task
 
 from .attention_maps import LayerMaps, language_model_maps
+from .exporting import checkpoint_of_run
 
 
 def maps_of_text(
@@ -23,11 +24,8 @@ def maps_of_text(
     Raises:
         ValueError: the run has no model, or a block is longer than it can read
     """
-    files = [run / "averaged.pt", run / "checkpoints" / "checkpoint_best.pt"]
-    file = next((file for file in files if file.exists()), None)
-    if file is None:
-        raise ValueError(f"{run}: no model in it: neither {files[0].name} nor {files[1].name}")
-    (model,), _, task = load_model_ensemble_and_task([str(file)], {"data": str(run / "text")})
+    checkpoint = str(checkpoint_of_run(run))
+    (model,), _, task = load_model_ensemble_and_task([checkpoint], {"data": str(run / "text")})
     model.eval()
     words = task.source_dictionary
     texts = [
