@@ -47,7 +47,7 @@ TARGETS = {
     "beam 5, 64 sentences, 25 steps": 1.0,
     **{f"peak memory of a step, length {length}": 1.2 for length in (32, 128, 512)},
 }
-# What the parts import beyond torch; check_gpu.sh installs what lacks.
+# What the parts import beyond torch; check_gpu.sh reads this and installs what lacks.
 MODULES = "fairseq sacrebleu pytest sacremoses subword_nmt babel num2words yaml safetensors".split()
 SHARE = 0.4  # of all the time, that one part may take
 

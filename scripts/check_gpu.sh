@@ -36,8 +36,8 @@ fi
 mkdir -p "$out"
 out=$(cd "$out" && pwd)
 python=$base
-if ! has_modules "$base" fairseq sacrebleu pytest sacremoses subword_nmt babel num2words yaml \
-    safetensors; then
+modules=$(PYTHONPATH=$repository/scripts "$base" -c 'import check_gpu; print(*check_gpu.MODULES)')
+if ! has_modules "$base" $modules; then
     python=$out/venv/bin/python
     if [[ ! -e $out/venv/installed ]]; then
         # Its packages come by the base's pip: not every Python can put one into a new environment.
