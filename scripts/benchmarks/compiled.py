@@ -11,10 +11,9 @@ from torch import Tensor
 
 from .models import Setting
 from .timing import timed
+from .traffic import MODELS
 
-SIZES = {"ea_transformer_lite": (4, 40), "ea_transformer_base": (8, 64)}  # heads, head_dim
 WAYS = ("torch alone", "inductor", "our kernels")
-ATTENTIONS = ("encoder", "decoder", "encoder-decoder")
 
 
 def compare(
@@ -23,20 +22,23 @@ def compare(
     """Medians of forward and backward, taken in turn, with the carry of the layer below.
 
     Args:
-        arch: one of SIZES
+        arch: one of MODELS
         lengths: of source and target
         tokens: of a batch
         rounds: turns of each way
         setting: device, threads and type
 
     Raises:
-        ValueError: where the architecture is not one of SIZES
+        ValueError: where the architecture is not one of MODELS
     """
-    if arch not in SIZES:
-        raise ValueError(f"inductor: knows {', '.join(SIZES)}, not {arch}")
+    from ea_fairseq.variants import ATTENTIONS
+
+    if arch not in MODELS:
+        raise ValueError(f"inductor: knows {', '.join(MODELS)}, not {arch}")
+    sizes = MODELS[arch].heads, MODELS[arch].head_dim
     for attention in ATTENTIONS:
         for length in lengths:
-            work = _ways(attention, *SIZES[arch], max(1, tokens // length), length, setting)
+            work = _ways(attention, *sizes, max(1, tokens // length), length, setting)
             for run in work.values():  # compiles
                 for _ in range(2):
                     timed(run, setting.device)

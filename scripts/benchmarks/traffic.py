@@ -255,16 +255,19 @@ class Model:
     layers: int = 6
 
 
+#: By name.
 MODELS = {
-    "ea_transformer_lite": Model("ea_transformer_lite", 4, 40),
-    "ea_transformer_base": Model("ea_transformer_base", 8, 64),
+    model.arch: model
+    for model in (Model("ea_transformer_lite", 4, 40), Model("ea_transformer_base", 8, 64))
 }
 
 
 def step_attentions(model: Model, length: int, tokens: int, dtype: torch.dtype, way: str) -> Cost:
     """All attentions of an update on ``tokens`` in sentences of ``length``."""
+    from ea_fairseq.variants import ATTENTIONS
+
     total = Cost()
-    for name in ("encoder", "decoder", "encoder-decoder"):
+    for name in ATTENTIONS:
         shape = (name, max(1, tokens // length), model.heads, length, length, model.head_dim)
         first = attention(Shape(*shape, carry=False, dtype=dtype), way)
         above = attention(Shape(*shape, carry=name == "encoder", dtype=dtype), way)
