@@ -61,7 +61,8 @@ class Rules:
 class FusedDecoder:
     """A decoder's weights, packed for the compiled library, float32 or int8 on the CPU.
 
-    Later changes of the weights have no part in it. Threads may share one.
+    Later changes of the weights have no part in it, but for those of embedded words, which are read
+    where they are. Threads may share one.
 
     Args:
         parts: of the decoder
@@ -128,6 +129,11 @@ class FusedDecoding:
         Returns:
             log-probabilities (rows, most) of the most probable tokens, the best first, and these
         """
+        # What the library takes on trust: it would read and write beyond its memory.
+        assert tokens.dtype == sentences.dtype == torch.long
+        assert last.dtype == torch.bool and len(tokens) == len(sentences) == len(last)
+        assert parents is None or (parents.dtype == torch.long and len(parents) == len(tokens))
+        assert 1 <= most <= self._decoder.vocabulary
         tokens, sentences, last = (x.contiguous() for x in (tokens, sentences, last))
         parents = None if parents is None else parents.contiguous()
         best = torch.empty(len(tokens), most)

@@ -35,7 +35,8 @@ class EncoderLayerParts:
 class FusedEncoder:
     """An encoder's weights, packed for the compiled library, float32 or int8 on the CPU.
 
-    Later changes of the weights have no part in it. Threads may share one.
+    Later changes of the weights have no part in it, but for those of embedded words, which are read
+    where they are. Threads may share one.
 
     Args:
         parts: what is around the layers
