@@ -1,32 +1,50 @@
-"""docs/attention.md: its commands are those of the scripts, its pictures are there and small."""
+"""docs/attention.md: its commands run, on small models; its pictures are there and small."""
 
 import re
 import shlex
 from importlib import import_module
 from pathlib import Path
 
-from ea_fairseq.page import api
+from pages import DOCS, commands
+from small_folders import write_folder
 
-DOCS = Path(__file__).resolve().parents[1] / "docs"
-PAGE = (DOCS / "attention.md").read_text(encoding="utf-8")
+from ea_fairseq.page import api, server
+from ea_fairseq.translation import command
+
+PAGE = DOCS / "attention.md"
+TEXT = PAGE.read_text(encoding="utf-8")
 
 
-def test_commands_are_understood():
-    blocks = re.findall(r"```bash\n(.*?)```", PAGE, re.DOTALL)
-    lines = [line for block in blocks for line in block.replace("\\\n", " ").strip().split("\n")]
-    programs = [shlex.split(line) for line in lines if line.startswith("python scripts/")]
-    assert len(programs) == 2
-    for _, script, *arguments in programs:
-        import_module(Path(script).stem).make_parser().parse_args(arguments)
+def test_commands_run_as_they_stand(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    six = {"encoder_layers": 6, "decoder_layers": 6}
+    for name in ("model", "ea_transformer_lite", "transformer_lite"):
+        arch = name.replace("model", "ea_transformer_lite")
+        write_folder(tmp_path / name, arch, options=six)
+    Path("test.de").write_text("w1 w5 w3\nw8 w2\n")
+    served = []
+    monkeypatch.setattr(server, "serve", lambda models, *_, **__: served.append(models))
+    for program, *words in map(shlex.split, commands(PAGE)):
+        if program == "ea-translate":
+            assert command.main(words) == 0
+        else:
+            script, *arguments = words
+            assert import_module(Path(script).stem).main(arguments) == 0
+    printed = capsys.readouterr().out
+    assert "encoder-decoder, transformer_lite / ea_transformer_lite" in printed
+    for picture in ("maps.png", "statistics.png"):
+        assert Path(picture).read_bytes().startswith(b"\x89PNG")
+    two = [Path("ea_transformer_lite"), Path("transformer_lite")]
+    assert served == [[Path("model")], two]
 
 
 def test_pictures_are_there_and_small():
-    pictures = [DOCS / name for name in re.findall(r"!\[.*?\]\((.*?)\)", PAGE)]
+    pictures = [DOCS / name for name in re.findall(r"!\[.*?\]\((.*?)\)", TEXT)]
     assert len(pictures) == 3
     assert sum(picture.stat().st_size for picture in pictures) < 300_000
 
 
 def test_limits_are_those_of_the_page():
     defaults = api.make_app.__kwdefaults__
-    assert f"{api.LONGEST_TEXT:,} characters" in PAGE
-    assert f"{defaults['seconds']:g} seconds, {defaults['most_waiting']}\nat a time" in PAGE
+    assert f"{api.LONGEST_TEXT:,} characters" in TEXT
+    assert f"{defaults['seconds']:g} seconds, {defaults['most_waiting']}\nat a time" in TEXT

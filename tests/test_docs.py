@@ -2,6 +2,7 @@
 
 import re
 import shlex
+import subprocess
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -54,14 +55,20 @@ def test_the_readme_is_short_and_leads_to_every_page():
         assert f"](docs/{page.name}" in text, page.name
 
 
+def write_corpus(folder):
+    """Two files of text."""
+    for lang, lines in zip(("de", "en"), zip(*sentences(60, 1), strict=True), strict=True):
+        (folder / f"corpus.{lang}").write_text("".join(f"{line}\n" for line in lines))
+
+
 @pytest.fixture(scope="module")
 def tutorial(tmp_path_factory):
     """A folder with two files of text, in which the tutorial's training is done, shortened."""
     folder = tmp_path_factory.mktemp("tutorial")
-    for lang, lines in zip(("de", "en"), zip(*sentences(60, 1), strict=True), strict=True):
-        (folder / f"corpus.{lang}").write_text("".join(f"{line}\n" for line in lines))
+    write_corpus(folder)
     (folder / "new.de").write_text("Ein Hund sieht das Haus.\n\nEin Auto mag das Buch.\n")
     new, train = commands(DOCS / "tutorial.md")[:2]
+    assert {new, train} == {c for c in commands(README) if c.startswith("ea-recipe")}
     shell(new, folder)
     small = "--set max-epoch=1 --set encoder-layers=1 --set decoder-layers=1 --set max-tokens=999"
     short = "--set generate.max-len-a=0 --set generate.max-len-b=5 --threads 1 --workers 1"
@@ -120,6 +127,26 @@ def test_other_pages_show_commands_that_run(tmp_path):
     # tests/installed.py builds as pip does, by the same backend.
     assert re.fullmatch(r"pip wheel --no-deps --wheel-dir \S+ \.", wheel)
     assert commands(DOCS / "architectures.md") == commands(DOCS / "how_it_works.md") == []
+
+
+def test_recipes_of_the_examples_pages_are_ones_that_fairseq_takes(tmp_path, monkeypatch, capsys):
+    """From Multi30K and others, which would be trained for hours: their commands are made."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    (tmp_path / "examples").symlink_to(ROOT / "examples")
+    write_corpus(tmp_path)
+    recipes = re.compile("(ea-recipe|python scripts/run_recipe.py) ")
+    shown = [c for page in ROOT.glob("examples/*/*.md") for c in commands(page) if recipes.match(c)]
+    assert len(shown) == 8
+    for command in sorted(shown, reverse=True, key=lambda command: "--new" in command):
+        words = recipes.sub(r"printf '%s\\n' ", command, count=1)  # braces and ~ are the shell's
+        words = subprocess.run(["bash", "-c", words], capture_output=True, text=True, check=True)
+        more = [] if "--new" in command else ["--dry-run"]
+        assert ea_recipe.main([*words.stdout.splitlines(), *more]) == 0
+    models = re.findall(r"work/runs/(\S+)/seed1/checkpoints", capsys.readouterr().out)
+    assert {"my.de-en/transformer_lite", "multi30k.en/mta_transformer_lm_lite"} <= set(models)
+    assert "multi30k.en-de/ea_transformer_lite.dropout_0.3" in models
+    assert not (tmp_path / "work").exists()
 
 
 SVG = "{http://www.w3.org/2000/svg}"
