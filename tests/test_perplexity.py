@@ -125,6 +125,18 @@ def test_two_language_models_are_compared_block_by_block(tmp_path, runs, capsys)
     assert "blocks alone vary in p" in capsys.readouterr().out
 
 
+def test_a_context_window_has_blocks_of_its_own(tmp_path, runs, capsys):
+    folders = [runs(name, 1, losses(2, 1), UNITS) for name in "AB"]
+    for name, level in (("A", 2), ("B", 1.5)):
+        both = [measure(losses(level, 1), UNITS), measure([3 * level, level], [30, 26], context=8)]
+        write_losses(tmp_path / name / "seed1" / "losses" / "test.json", both)
+    assert compare.main([*folders, "--json", str(tmp_path / "out.json")]) == 0
+    rows = json.loads((tmp_path / "out.json").read_text())["rows"]
+    assert [row["sentences"] for row in rows] == [len(UNITS), 2]
+    perplexity = [math.exp(4 * level / 56) for level in (2, 1.5)]
+    assert rows[1]["difference"]["observed"] == pytest.approx(perplexity[1] - perplexity[0])
+
+
 def test_a_language_model_does_not_differ_from_itself_and_seeds_count(tmp_path, runs, capsys):
     for seed in (1, 2, 3):
         first = runs("A", seed, losses(2, seed), UNITS)

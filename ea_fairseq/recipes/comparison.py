@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import cache, partial
 from pathlib import Path
 
 import numpy
@@ -83,26 +84,22 @@ def compare(first: Runs, second: Runs, samples: int, score: str = "") -> list[Ro
         raise ValueError(
             f"no test set in common: {', '.join(runs[0])}; {', '.join(next(iter(second.values())))}"
         )
+    # A language model's blocks differ in number with and without a context window.
+    drawn = cache(partial(draw_sentences, samples=samples))
     rows = []
     tables: dict[str, list[_Statistics]] = {}
     for test_set in shared:
-        counts = None
         theirs = [measure.label for measure in next(iter(second.values()))[test_set]]
         for measure in next(iter(first.values()))[test_set]:
             if measure.label not in theirs or not measure.label.startswith(score):
                 continue
             statistics = _Statistics.of(first, second, test_set, measure.label)
             tables.setdefault(measure.label, []).append(statistics)
-            if counts is None:
-                counts = draw_sentences(statistics.sentences, samples)
-            rows.append(statistics.row(test_set, counts))
-    counts = None
+            rows.append(statistics.row(test_set, drawn(statistics.sentences)))
     for parts in tables.values():
         if len(parts) == len(shared) > 1:
             together = _Statistics.joined(parts)
-            if counts is None:
-                counts = draw_sentences(together.sentences, samples)
-            rows.append(together.row(ALL_TOGETHER, counts))
+            rows.append(together.row(ALL_TOGETHER, drawn(together.sentences)))
     return rows
 
 
