@@ -15,10 +15,12 @@ from fairseq.sequence_generator import SequenceGenerator
 from fairseq_commands import USER_DIR, run
 from fairseq_commands import corpus as parallel_corpus
 from fairseq_commands import trained as trained_translation
-from tiny_translation import REPOSITORY
+from pages import ROOT, commands
 from trained_language_models import BREAKS, SIZES, corpus, trained, training
 
 from ea_fairseq.compat.safe_loading import read_checkpoint
+
+PAGE = ROOT / "examples" / "language_modeling" / "README.md"
 
 
 def evaluation(checkpoint, *more):
@@ -214,19 +216,18 @@ def test_training_that_cannot_work_is_refused_in_one_line(tmp_path):
 
 
 def test_the_pages_commands_run_as_they_stand(tmp_path):
-    page = (REPOSITORY / "examples" / "language_modeling" / "README.md").read_text()
-    (block,) = re.findall(r"^```bash\n(fairseq-.*?)^```", page, re.M | re.S)
     (tmp_path / "text").mkdir()
     for split in ("train", "valid", "test"):
         text = (corpus().parent / split).read_text()
         (tmp_path / "text" / f"{split}.en").write_text(text)
     small = [*SIZES, "--max-epoch", "2", "--num-workers", "0"]
-    commands = [shlex.split(line) for line in block.replace("\\\n", " ").splitlines() if line]
-    assert len(commands) == 4
+    shown = [line for line in commands(PAGE) if "fairseq-" in line]
+    assert [line.startswith("fairseq-") for line in shown] == [True] * 4 + [False]
+    *lines, typed = shown
     before = os.getcwd()
     os.chdir(tmp_path)
     try:
-        for name, *arguments in commands:
+        for name, *arguments in map(shlex.split, lines):
             if "--user-dir" in arguments:  # the page's is that of the repository's root
                 arguments[arguments.index("--user-dir") + 1] = USER_DIR
             more = small if name == "fairseq-train" else []
@@ -234,6 +235,13 @@ def test_the_pages_commands_run_as_they_stand(tmp_path):
             assert done.status == 0, done.errors()
             if name == "fairseq-eval-lm":
                 assert re.search(r"Perplexity: \d+\.", done.output() + done.errors())
+        assert len(re.findall(r"^H-", done.output(), re.M)) == 15
+        text, _, interactive = typed.partition(" | ")  # which has no standard input here
+        (tmp_path / "prefix").write_text(f"{shlex.split(text)[1]}\n")
+        _, *arguments = shlex.split(interactive)
+        arguments[arguments.index("--user-dir") + 1] = USER_DIR
+        done = run("interactive", *arguments, "--input", tmp_path / "prefix")
+        assert done.status == 0, done.errors()
+        assert len(re.findall(r"^H-0\t", done.output(), re.M)) == 1
     finally:
         os.chdir(before)
-    assert len(re.findall(r"^H-", done.output(), re.M)) == 15

@@ -3,8 +3,11 @@
 import io
 import json
 import math
+import shlex
 import tarfile
 import zipfile
+from importlib import import_module
+from pathlib import Path
 
 import prepare
 import pytest
@@ -12,6 +15,7 @@ import torch
 from fairseq.checkpoint_utils import load_model_ensemble_and_task
 from fairseq.data import Dictionary
 from fairseq.data.data_utils import load_indexed_dataset
+from pages import commands
 from tiny_language import LINES, make_corpus
 from tiny_translation import REPOSITORY, arguments, write_yaml
 
@@ -279,6 +283,24 @@ def test_what_is_done_is_not_done_again_and_other_text_is_refused(recipes, capfd
     assert main(recipes) == 1
     text.write_text(before)
     assert "was trained on other data (train.en" in capfd.readouterr().err
+
+
+def test_the_pages_commands_run_on_what_was_trained(recipes, tmp_path, monkeypatch, capsys):
+    """Those that look at runs of CLDR's sentences, which take minutes; this one twice, as two."""
+    monkeypatch.chdir(tmp_path)
+    Path("work/runs/cldr.en").mkdir(parents=True)
+    for name in ("transformer_lm_lite", "ea_transformer_lm_lite"):
+        Path("work/runs/cldr.en", name).symlink_to(run_of(recipes).parent)
+    Path("work/data").mkdir()
+    Path("work/data/cldr.en").symlink_to(recipes.parent / "work" / "data" / "tiny.en")
+    Path("lines.en").symlink_to("work/data/cldr.en/bpe/test.en")  # the page's are its first
+    for page in ("README.md", "RESULTS.md"):
+        shown = [c for c in commands(EXAMPLES / page) if c.startswith("python scripts/")]
+        assert len(shown) == 2
+        for _, script, *words in map(shlex.split, shown):
+            assert import_module(Path(script).stem).main(words) == 0
+        printed = capsys.readouterr().out
+        assert "perplexity per word, context window 8" in printed and "\n| layer |" in printed
 
 
 @pytest.fixture(scope="module")

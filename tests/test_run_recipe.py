@@ -4,15 +4,18 @@ import contextlib
 import json
 import os
 import re
+import shlex
 import shutil
 import signal
 import subprocess
 import time
 import zipfile
+from importlib import import_module
 from pathlib import Path
 
+import pages
 import pytest
-from tiny_translation import SIZES, arguments, command, make_corpus, run, write_yaml
+from tiny_translation import REPOSITORY, SIZES, arguments, command, make_corpus, run, write_yaml
 
 from ea_fairseq.compat.atomic_saving import save_checkpoint_file
 from ea_fairseq.compat.safe_loading import read_checkpoint
@@ -137,6 +140,28 @@ def test_a_run_ends_with_scores_model_curves_and_the_next_command(recipes):
     assert f"in a browser: {program('ea-translate')} {folder / 'model'} --serve\n" in following
     other = folder.parents[1] / "transformer_lite"
     assert f"compare.py {other} {folder.parent}" in following
+
+
+def test_the_pages_commands_run_on_these_runs(recipes, tmp_path, monkeypatch, capsys):
+    """Those of examples/translation/ that look at runs of Multi30K, which take hours."""
+    monkeypatch.chdir(tmp_path)
+    Path("work/runs").mkdir(parents=True)
+    Path("work/runs/multi30k.de-en").symlink_to(seed_folder(recipes, "x").parents[1])
+    Path("new.de").write_text("Ein Hund.\n\n")
+    shown = []
+    for page in (REPOSITORY / "examples" / "translation").glob("*.md"):
+        shown += [c for c in pages.commands(page) if re.match("python scripts/(?!run_recipe)", c)]
+    assert len(shown) == 5 + 2
+    for line in dict.fromkeys(shown):
+        line = line.replace("< new.de > new.en", "--input new.de --output new.en")
+        _, script, *words = shlex.split(line)
+        assert import_module(Path(script).stem).main(words) == 0, line
+    assert Path("new.en").read_text().count("\n") == 2
+    assert Path("curves.png").read_bytes().startswith(b"\x89PNG")
+    printed = capsys.readouterr().out
+    # Of compare.py, ablation.py and time_to_match.py.
+    for words in ("| first ", "not run", "epochs"):
+        assert words in printed
 
 
 def test_every_command_can_be_copied_from_its_log(recipes):
