@@ -1,5 +1,6 @@
 """scripts/average_checkpoints.py: fairseq's functions and command line, and errors in one line."""
 
+import os
 import subprocess
 import sys
 from collections import OrderedDict
@@ -219,6 +220,22 @@ def test_output_must_not_be_an_input(tmp_path, capsys):
     a, b = (save(tmp_path / name, weights(1.0)) for name in ("a.pt", "b.pt"))
     status, error = run(["--inputs", a, b, "--output", tmp_path / "." / "b.pt"], tmp_path, capsys)
     assert status == 1 and "b.pt is one of the checkpoints" in error
+
+
+def test_a_link_stays_and_what_no_file_may_replace_is_refused(tmp_path, capsys):
+    a, b = (save(tmp_path / f"{value}.pt", weights(value)) for value in (0.0, 1.0))
+    elsewhere, link, pipe = (tmp_path / name for name in ("elsewhere.pt", "link.pt", "pipe"))
+    link.symlink_to(elsewhere)  # which is not there yet
+    for _ in range(2):
+        assert run(["--inputs", a, b, "--output", link], tmp_path, capsys)[0] == 0
+        assert link.readlink() == elsewhere
+        assert torch.load(elsewhere, weights_only=True)["model"]["w"][0, 0] == 0.5
+        elsewhere.write_bytes(b"older")
+    os.mkfifo(pipe)
+    for output, what in ((pipe, "a device or a pipe"), (tmp_path, "a folder")):
+        status, error = run(["--inputs", a, b, "--output", output], tmp_path, capsys)
+        assert status == 1 and f"--output {output}: is {what}; name a file" in error
+    assert pipe.is_fifo()
 
 
 def test_options_that_need_others_are_refused(tmp_path, capsys):
