@@ -93,6 +93,25 @@ def check_output(path: Path, option: str = "", read: Iterable[Path] = ()) -> Non
             raise UserError(f"{name}: is the same file as {other}, which is read; choose another")
 
 
+def check_outputs(files: dict[str, Path | None], read: Iterable[Path] = ()) -> None:
+    """:func:`check_output` of several files, no two of which are one.
+
+    Args:
+        files: option -> the file to write, or None where the option was not given
+        read: files that are read
+
+    Raises:
+        UserError: naming the file.
+    """
+    read, seen = list(read), {}
+    for option, path in files.items():
+        if path is None:
+            continue
+        check_output(path, option, read)
+        if (other := seen.setdefault(path.resolve(), option)) != option:
+            raise UserError(f"{option} {path}: is the file of {other}; choose another")
+
+
 #: The first bytes of files that are no lines of UTF-8 -> what they are.
 _OTHER_FILES = {
     b"\x1f\x8b": "compressed (gzip); unpack it first: gunzip",

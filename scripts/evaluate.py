@@ -16,7 +16,7 @@ import os
 import sys
 from pathlib import Path
 
-from ea_fairseq.files import check_output, read_lines, write_json, write_lines
+from ea_fairseq.files import check_outputs, read_lines, write_json, write_lines
 from ea_fairseq.recipes.generation import read_generated
 from ea_fairseq.recipes.scoring import (
     Score,
@@ -126,11 +126,7 @@ def check_arguments(args: argparse.Namespace) -> None:
         raise ValueError("--compound-split: needs --tokenized-references, it is a score of tokens")
     read = (args.translations, args.generated, args.hypotheses, args.tokenized_references)
     read = [path for path in (*read, args.references, args.sources) if path]
-    for option, path in (("--text", args.text), ("--json", args.json)):
-        if path:
-            check_output(path, option, read)
-    if args.text and args.json and args.text.resolve() == args.json.resolve():
-        raise ValueError(f"--json {args.json}: is the file of --text; choose another")
+    check_outputs({"--text": args.text, "--json": args.json}, read)
 
 
 def record(args: argparse.Namespace, count: int, scores: list[Score]) -> dict:

@@ -17,20 +17,20 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from ea_fairseq.files import write_json
+from ea_fairseq.files import check_outputs, write_json
 from ea_fairseq.recipes.perplexity import UNITS, LossMeasure, write_losses
 
 
 def main(argv: list[str] | None = None) -> int:
     """Score one text; the exit code is 0 unless model and text do not fit."""
     args, of_fairseq = make_parser().parse_known_args(argv)
-    from ea_fairseq.recipes.block_losses import measure  # takes fairseq
-
     try:
+        check_outputs({"--json": args.json, "--losses": args.losses})
+        from ea_fairseq.recipes.block_losses import measure  # takes fairseq
+
         measures = measure(of_fairseq, args.unit, args.subword)
         scores = [measure.score() for measure in measures]
         write_losses(args.losses, measures)
-        args.json.parent.mkdir(parents=True, exist_ok=True)
         write_json(args.json, record(args, measures, scores))
     except (ValueError, OSError) as error:
         print(f"evaluate_lm.py: error: {error}", file=sys.stderr)

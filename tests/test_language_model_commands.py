@@ -7,6 +7,7 @@ import shlex
 import shutil
 
 import average_checkpoints
+import evaluate_lm
 import pytest
 import torch
 from fairseq.checkpoint_utils import load_model_ensemble_and_task
@@ -97,6 +98,27 @@ def test_text_that_would_not_be_scored_is_refused():
     checkpoint = trained() / "checkpoint_last.pt"
     done = run("eval-lm", *evaluation(checkpoint, "--tokens-per-sample", "64"))
     refused(done, "--tokens-per-sample 64: .* longer than the model's 24 positions .* give")
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        (["--json", "{0}", "--losses", "{0}/a"], "--json {0}: is a folder; name a file"),
+        (["--json", "{0}/a", "--losses", "{0}/a"], "--losses {0}/a: is the file of --json"),
+        (["--context-window", "24"], "--context-window 24 leaves nothing of --tokens-per-sample"),
+        (["--tokens-per-sample", "0"], "--tokens-per-sample is 0: expected a number from 1"),
+    ],
+)
+def test_scoring_that_cannot_work_is_refused_before_the_model_is_read(
+    tmp_path, capsys, options, expected
+):
+    files = ["--json", str(tmp_path / "scores"), "--losses", str(tmp_path / "losses")]
+    options = [option.format(tmp_path) for option in options]
+    arguments = [str(argument) for argument in evaluation("unread.pt")]
+    assert evaluate_lm.main([*arguments, "--subword", "none", *files, *options]) == 1
+    error = capsys.readouterr().err.splitlines()[-1]
+    assert error.startswith(f"evaluate_lm.py: error: {expected.format(tmp_path)}")
+    assert not list(tmp_path.iterdir())
 
 
 def test_resumed_equals_uninterrupted_to_the_bit(tmp_path):

@@ -12,6 +12,7 @@ from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 from fairseq.sequence_scorer import SequenceScorer
 from fairseq_cli import eval_lm
 
+from ..compat import option_values
 from .perplexity import LossMeasure, scored_text
 
 
@@ -24,9 +25,11 @@ def measure(arguments: list[str], unit: str, subword: str) -> list[LossMeasure]:
         subword: "bpe", "sentencepiece" or "none"
 
     Raises:
-        ValueError: a probability is no number, or there is nothing to score.
+        ValueError: a value that cannot work, a probability that is no number, or nothing to score.
     """
-    args = options.parse_args_and_arch(options.get_eval_lm_parser(), arguments)
+    parser = options.get_eval_lm_parser()
+    args = options.parse_args_and_arch(parser, arguments)
+    option_values.check(parser, args)
     settings = {"unit": unit, "subword": subword, "mode": str(args.sample_break_mode or "none")}
     measures = []
     for context in sorted({0, args.context_window}):

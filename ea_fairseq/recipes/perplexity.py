@@ -184,7 +184,6 @@ class LossMeasure:
 
 def write_losses(path: Path, measures: list[LossMeasure]) -> None:
     """Keep the losses of every block, with each context window, in a file."""
-    path.parent.mkdir(parents=True, exist_ok=True)
     write_json(path, [asdict(measure) for measure in measures])
 
 
