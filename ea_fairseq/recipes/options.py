@@ -1,4 +1,4 @@
-"""Checks a recipe's options against the parsers of fairseq-train and fairseq-generate."""
+"""Checks a recipe's options against the parsers of fairseq's commands, and against its corpus."""
 
 from __future__ import annotations
 
