@@ -72,6 +72,18 @@ def test_an_ensemble_is_translated_scored_and_recorded_as_a_run(main, tmp_path):
     assert (seeds[0] / "averaged.pt").exists() and "models.1" not in output
     assert (folder / "generate" / "first.en").read_text().splitlines() != found
 
+    # Where a training's log is lost, and its size with it, theirs together is not half of it.
+    stamp = seeds[0] / "steps" / "train.json"
+    stamp.write_text(json.dumps({**json.loads(stamp.read_text()), "parameters": None}))
+    for lost in (
+        seeds[0] / "logs" / "train.log",
+        *(f / "results.json" for f in (seeds[0], folder)),
+    ):
+        lost.unlink()
+    code, output = main("--seeds", "1", "2", "--ensemble")
+    assert code == 0, output
+    assert json.loads((folder / "results.json").read_text())["parameters"] is None
+
 
 def test_an_ensemble_needs_two_models_and_a_dry_run_shows_their_command(main, tmp_path):
     code, output = main("--seeds", "1", "1", "--ensemble")

@@ -46,11 +46,12 @@ class EnsembleRun(RecipeRun):
         """As of a run; parameters and FLOPs are those of all models, seconds of translation."""
         members = [read_json(run.results) for run in self.run.members]
         generated = read_json(self.steps["generate"].stamp)
+        parameters = [member["parameters"] for member in members]
         return members[0] | {
             "seed": self.run.seed,
             "threads": self.environment.get("OMP_NUM_THREADS"),
             "versions": generated["versions"],
-            "parameters": sum(member["parameters"] or 0 for member in members),
+            "parameters": None if None in parameters else sum(parameters),
             "cost": {
                 name: sum(member["cost"][name] for member in members) for name in members[0]["cost"]
             },
