@@ -9,7 +9,8 @@ from functools import cache
 from pathlib import Path
 from tempfile import mkdtemp
 
-ROOT = Path(__file__).resolve().parents[1]
+from pages import ROOT, bash
+
 BUILD = """
 import sys
 from setuptools import build_meta
@@ -78,14 +79,4 @@ def environment() -> dict[str, str]:
 
 def shell(command: str, folder: Path, text: str = "") -> str:
     """What a command of that shell prints; it must not fail."""
-    done = subprocess.run(
-        ["bash", "-c", f"set -euo pipefail\n{command}"],
-        cwd=folder,
-        env=environment(),
-        input=text,
-        capture_output=True,
-        text=True,
-        timeout=400,
-    )
-    assert done.returncode == 0, f"{command}\n{done.stdout}\n{done.stderr}"
-    return done.stdout
+    return bash(command, folder, environment(), text)

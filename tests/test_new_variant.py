@@ -10,12 +10,11 @@ import model_cost
 import pytest
 import references
 from fairseq_commands import corpus, generation, run, training
-from pages import DOCS
+from pages import DOCS, blocks
 
 from ea_fairseq.compat.safe_loading import read_checkpoint
 from ea_fairseq.variants import VARIANTS
 
-PAGE = (DOCS / "architectures.md").read_text(encoding="utf-8")
 ORACLE = """
 def before(logits, carry, visible, params, place, options, projected):
     z = logits.copy()
@@ -28,7 +27,7 @@ def before(logits, carry, visible, params, place, options, projected):
 @pytest.fixture(scope="module")
 def user_dir(tmp_path_factory):
     """The page's file in a folder of its own, and its oracle where tests find it by name."""
-    (code,) = re.findall(r"^```python\n(\"\"\"Logits times.*?)^```", PAGE, re.M | re.S)
+    (code,) = blocks(DOCS / "architectures.md", "python")
     folder = tmp_path_factory.mktemp("own") / "scaled"
     folder.mkdir()
     (folder / "__init__.py").write_text(code)

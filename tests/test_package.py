@@ -6,7 +6,8 @@ import tarfile
 import zipfile
 from importlib.metadata import PathDistribution
 
-from installed import ROOT, distributions, installed, shell
+from installed import distributions, installed, shell
+from pages import ROOT
 
 from ea_fairseq.recipes import command
 from ea_fairseq.recipes.places import corpora

@@ -3,14 +3,13 @@
 import os
 import re
 import shlex
-import subprocess
 import sys
 from importlib import metadata
 from pathlib import Path
 
 import pytest
 from fairseq_commands import WORDS
-from pages import DOCS, README, ROOT, commands
+from pages import DOCS, README, ROOT, bash, commands
 
 FAIRSEQ, ARCHITECTURES = DOCS / "fairseq.md", DOCS / "architectures.md"
 COMMANDS = [*commands(README), *commands(FAIRSEQ)]
@@ -36,18 +35,9 @@ def environment():
 
 
 def run(command, folder, more=""):
-    if " | " in command:  # the additions belong to the first of two programs
-        command, more = f"set -o pipefail; {command.replace(' | ', f' {more} | ', 1)}", ""
-    done = subprocess.run(
-        ["bash", "-c", f"{command} {more}"],
-        cwd=folder,
-        env=environment(),
-        capture_output=True,
-        text=True,
-        timeout=400,
-    )
-    assert done.returncode == 0, f"{command} {more}\n{done.stdout}\n{done.stderr}"
-    return done.stdout
+    """What a command prints; what is added to it belongs to the first of two programs."""
+    first, pipe, second = command.partition(" | ")
+    return bash(f"{first} {more}{pipe}{second}", folder, environment())
 
 
 def shown(start):

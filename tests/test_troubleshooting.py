@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 from fairseq_commands import corpus, run, training
+from pages import DOCS, ROOT
 
-ROOT = Path(__file__).resolve().parents[1]
 ROWS = [
     [cell.strip() for cell in line.strip("| ").split(" | ")]
-    for line in (ROOT / "docs" / "troubleshooting.md").read_text().splitlines()
+    for line in (DOCS / "troubleshooting.md").read_text().splitlines()
     if line.startswith("| ") and "what you see" not in line
 ]
 
