@@ -3,25 +3,29 @@
 Importing this package beside fairseq registers the models and their architectures, and makes
 fairseq's commands safe and complete (see :mod:`ea_fairseq.compat`). Where fairseq is not yet
 imported, that happens as soon as it is: what needs no fairseq (preparing text, ``--help``) starts
-at once. ``Translator`` imports fairseq when it is first asked for.
+at once. What uses trained models imports fairseq when it is first asked for: `Translator`;
+`LanguageModel`, and `Sampling` for it.
 """
 
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from . import plugin
 
 if TYPE_CHECKING:
+    from .translation.language_model import LanguageModel
+    from .translation.sampling import Sampling
     from .translation.translator import Translator
 
 __version__ = "0.1.0"
-__all__ = ["Translator"]
+__all__ = ["LanguageModel", "Sampling", "Translator"]
+
+_MODULES = {"LanguageModel": "language_model", "Sampling": "sampling", "Translator": "translator"}
 
 plugin.register_with_fairseq()
 
 
 def __getattr__(name: str) -> Any:
-    if name != "Translator":
+    if name not in _MODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from .translation.translator import Translator
-
-    return Translator
+    return getattr(import_module(f".translation.{_MODULES[name]}", __name__), name)

@@ -126,7 +126,7 @@ def statistics(path: Path, texts: list[str], tokens_per_sample: int | None) -> S
     from ea_fairseq.translation.map_statistics import map_statistics, statistics_of
 
     if (path / "text" / "dict.txt").exists():  # see recipes/kept_text.py
-        from ea_fairseq.translation.language_model import maps_of_text
+        from ea_fairseq.translation.text_maps import maps_of_text
 
         return statistics_of(maps_of_text(path, texts, tokens_per_sample))
     if tokens_per_sample is not None:

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Make a model folder of what was trained: all that translating needs, ready to be handed on.
+"""Make a model folder of what was trained: all that using it needs, ready to be handed on.
 
     python scripts/export_model.py work/runs/multi30k.de-en/ea_transformer_lite/seed1 model
     python scripts/export_model.py checkpoints/averaged.pt model --data bin --codes codes \\
@@ -7,8 +7,9 @@
     python scripts/export_model.py model for_fairseq --to-fairseq
 
 The first takes a recipe's run, with its text settings and scores; the second any checkpoint of
-fairseq's translation task, plain Transformers included; the third writes a model folder as a
-checkpoint (model.pt) with dictionaries, for fairseq-generate and --finetune-from-model.
+fairseq's tasks translation and language_modeling, plain Transformers included; the third writes a
+model folder as a checkpoint (model.pt) with dictionaries, for fairseq-generate and
+--finetune-from-model.
 """
 
 from __future__ import annotations
@@ -47,6 +48,9 @@ def make_parser() -> argparse.ArgumentParser:
     checkpoint.add_argument("--source-lang", "-s", help="(default: the checkpoint's)")
     checkpoint.add_argument("--target-lang", "-t", help="(default: the checkpoint's)")
     checkpoint.add_argument(
+        "--language", help="of a language model's text, for --tokenizer (default: not known)"
+    )
+    checkpoint.add_argument(
         "--codes",
         type=Path,
         help="BPE codes or sentencepiece model (default: text comes split into subwords)",
@@ -62,7 +66,8 @@ def make_parser() -> argparse.ArgumentParser:
 
 def export(args: argparse.Namespace) -> None:
     """What the command line asks for."""
-    of_checkpoint = ("data", "source_lang", "target_lang", "codes", "tokenizer", "lowercase")
+    of_checkpoint = ("data", "source_lang", "target_lang", "language", "codes")
+    of_checkpoint += ("tokenizer", "lowercase")
     is_folder = args.model.is_dir()
     for name in of_checkpoint:
         if is_folder and getattr(args, name):
@@ -91,10 +96,13 @@ def export(args: argparse.Namespace) -> None:
         return
     tokenize = {"tokenizer": args.tokenizer or "none", "lowercase": args.lowercase}
     languages = (args.source_lang, args.target_lang)
-    export_checkpoint(args.model, args.output, args.data, languages, tokenize, args.codes)
+    export_checkpoint(
+        *(args.model, args.output, args.data, languages, tokenize, args.codes, args.language)
+    )
     folders = (args.model.parent, args.model.absolute().parent.parent)  # averaged, checkpoints/
     run = next((folder for folder in folders if (folder / "text" / "codes").exists()), None)
-    if args.codes is None and run is not None:
+    split = run is not None and (run / "text" / "codes").stat().st_size  # empty: into words alone
+    if args.codes is None and split:
         print(
             f"warning: {args.output} takes text that is split into subwords; for a model that takes"
             f" text as it is: export_model.py {run} FOLDER",

@@ -1,7 +1,7 @@
 """Small model folders for the tests, with weights drawn at random."""
 
 import torch
-from small_models import EOS, TINY, build, dictionary
+from small_models import BOS, EOS, TINY, build, dictionary
 
 from ea_fairseq.text.processing import TextSettings
 from ea_fairseq.text.tokens import Tokenization
@@ -48,3 +48,36 @@ def write_folder(path, arch="ea_transformer_lite", seed=1, **settings):
     )
     write_model_folder(path, config, unshared_weights(model), (words, words), None)
     return path
+
+
+def write_language_model(path, arch="ea_transformer_lm_lite", seed=1, **settings):
+    """A language model's folder, likewise."""
+    options = {"max_target_positions": 40, **settings.pop("options", {})}
+    sizes = {name: value for name, value in TINY.items() if name.startswith("decoder")}
+    model = strong_language_model(arch, seed, **options)
+    words = path.with_name(f"{path.name}.dict.txt")
+    dictionary().save(str(words))
+    text = TextSettings("en", "en", Tokenization(tokenizer="none"), "none")
+    search = Search(max_len_a=1.0, max_len_b=15)
+    config = ModelConfig(
+        arch,
+        {**sizes, **options},
+        **{"text": text, "search": search, "task": "language_modeling", **settings},
+    )
+    write_model_folder(path, config, unshared_weights(model), (words, words), None)
+    return path
+
+
+def strong_language_model(arch="ea_transformer_lm_lite", seed=1, **options):
+    """A float32 language model whose every prefix is gone on with in another way."""
+    torch.manual_seed(seed)
+    model = build(arch, **options).eval()
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            if "layer_norm" not in name:
+                parameter.normal_(std=0.5 if "output_projection" in name else 0.3)
+        model.decoder.layer_norm.bias.fill_(0.5)
+        # Lines end before long, and nothing begins within them.
+        model.decoder.output_projection.weight[EOS] += 0.8
+        model.decoder.output_projection.weight[BOS] -= 0.8
+    return model

@@ -10,7 +10,7 @@ from fairseq.models import ARCH_CONFIG_REGISTRY, ARCH_MODEL_REGISTRY
 import ea_fairseq  # noqa: F401  (registers the architectures)
 from ea_fairseq.variants import VARIANTS
 
-PAD, EOS, VOCABULARY = 1, 2, 24
+BOS, PAD, EOS, VOCABULARY = 0, 1, 2, 24
 
 TINY = {
     f"{side}_{name}": value

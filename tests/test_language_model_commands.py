@@ -1,5 +1,6 @@
 """fairseq's commands on language models: train, resume, score, generate; and what cannot work."""
 
+import json
 import math
 import os
 import re
@@ -8,6 +9,7 @@ import shutil
 
 import average_checkpoints
 import evaluate_lm
+import export_model
 import pytest
 import torch
 from fairseq.checkpoint_utils import load_model_ensemble_and_task
@@ -19,6 +21,7 @@ from fairseq_commands import trained as trained_translation
 from pages import ROOT, commands
 from trained_language_models import BREAKS, SIZES, corpus, trained, training
 
+from ea_fairseq import LanguageModel
 from ea_fairseq.compat.safe_loading import read_checkpoint
 
 PAGE = ROOT / "examples" / "language_modeling" / "README.md"
@@ -180,6 +183,76 @@ def test_lines_typed_in_are_continued(search, tmp_path):
         words = found[str(number)].split()
         assert words[: len(prefix.split())] == prefix.split()
         assert len(words) > len(prefix.split())
+
+
+@pytest.fixture(scope="module")
+def exported(tmp_path_factory):
+    """A model folder made of a checkpoint, and a checkpoint made of that."""
+    top = tmp_path_factory.mktemp("exported")
+    model, back = str(top / "model"), str(top / "back")
+    assert export_model.main([str(trained("eos") / "checkpoint_last.pt"), model]) == 0
+    assert export_model.main([model, back, "--to-fairseq"]) == 0
+    return top
+
+
+def test_an_exported_model_writes_what_fairseq_interactive_writes(exported, tmp_path):
+    """And so does the checkpoint that is made of it again."""
+    lines = ["w3 w6", "w1", "w7 w8 w9", "w2 new"]
+    (tmp_path / "prefixes").write_text("".join(f"{line}\n" for line in lines))
+    found = LanguageModel(exported / "model").generate(lines, n_best=2, beam=3, details=True)
+    for data, file in (
+        (corpus(), trained("eos") / "checkpoint_last.pt"),
+        (exported / "back", exported / "back" / "model.pt"),
+    ):
+        arguments = [data, "--user-dir", USER_DIR, "--task", "language_modeling", "--path", file]
+        arguments += ["--input", tmp_path / "prefixes", "--beam", "3", "--nbest", "2"]
+        done = run("interactive", *arguments, "--buffer-size", "4", "--batch-size", "4")
+        assert done.status == 0, done.errors()
+        hypotheses = re.findall(r"^H-(\d+)\t(\S+)\t(.*)$", done.output(), re.M)
+        scores = re.findall(r"^P-\d+\t(.*)$", done.output(), re.M)
+        assert len(hypotheses) == len(scores) == 2 * len(lines)
+        ours = [(str(n), one) for n, texts in enumerate(found) for one in texts]
+        for (number, one), (of, score, text), each in zip(ours, hypotheses, scores, strict=True):
+            assert (number, one.text) == (of, text)
+            assert one.score == pytest.approx(float(score), abs=1e-4)
+            assert one.token_scores == pytest.approx([float(x) for x in each.split()], abs=1e-4)
+
+
+def test_a_run_of_bytes_reads_and_writes_them(tmp_path):
+    (tmp_path / "text").mkdir()
+    shutil.copy(trained("eos") / "checkpoint_last.pt", tmp_path / "averaged.pt")
+    shutil.copy(corpus() / "dict.txt", tmp_path / "text" / "dict.txt")
+    (tmp_path / "text" / "codes").touch()
+    for kind, subword, tokens in (("bytes", "bytes", ["195", "188"]), ("plain", "none", ["ü"])):
+        files = {"train": [{"path": "train", "format": kind}]}
+        text = {"language": "en", "tokenize": {"tokenizer": "none"}, "subword": "none"}
+        text |= {"data": "nowhere", "prepared": {"settings": {"files": files}}}
+        (tmp_path / "text" / "corpus.json").write_text(json.dumps(text))
+        assert export_model.main([str(tmp_path), str(tmp_path / kind)]) == 0
+        model = LanguageModel(tmp_path / kind)
+        assert model.config.text.subword == subword
+        assert model.tokens("ü") == tokens and model.text(tokens) == "ü"
+
+
+def test_checkpoints_that_cannot_be_exported_are_refused_in_one_line(tmp_path, capsys):
+    checkpoint, others = str(trained("eos") / "checkpoint_last.pt"), tmp_path / "others"
+    translation = str(trained_translation() / "checkpoint_last.pt")
+    entries = (corpus() / "dict.txt").read_text().splitlines()
+    others.mkdir()
+    (others / "dict.txt").write_text("".join(f"{line}\n" for line in reversed(entries)))
+    state = read_checkpoint(checkpoint)
+    state["cfg"]["task"]["add_bos_token"] = True
+    torch.save(state, tmp_path / "bos.pt")
+    for arguments, words in {
+        (checkpoint, "--data", str(others)): "another source dictionary",
+        (checkpoint, "-s", "de"): "holds a language model: give --language",
+        (checkpoint, "--tokenizer", "moses"): "give --language, by whose rules",
+        (translation, "--language", "de"): "translates: --language is for a language model",
+        (str(tmp_path / "bos.pt"),): "was trained with --add-bos-token",
+    }.items():
+        assert export_model.main([arguments[0], str(tmp_path / "out"), *arguments[1:]]) == 1
+        error = capsys.readouterr().err
+        assert words in error and error.count("\n") == 1 and not (tmp_path / "out").exists()
 
 
 def test_beam_scores_are_those_of_a_full_pass():

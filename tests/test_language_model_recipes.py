@@ -19,16 +19,15 @@ from pages import commands
 from tiny_language import LINES, make_corpus
 from tiny_translation import REPOSITORY, arguments, write_yaml
 
+from ea_fairseq import LanguageModel
 from ea_fairseq.corpus import config
 from ea_fairseq.corpus.archives import extract
 from ea_fairseq.corpus.cldr import generate_alone
 from ea_fairseq.corpus.inputs import Source
 from ea_fairseq.corpus.readers import read_bytes
-from ea_fairseq.errors import UserError
 from ea_fairseq.recipes import command as run_recipe
 from ea_fairseq.recipes.perplexity import read_losses
 from ea_fairseq.recipes.recipe import load_recipe, variants
-from ea_fairseq.translation.exporting import exported_run
 
 EXAMPLES = REPOSITORY / "examples" / "language_modeling"
 ARTICLE = " \n = A title = \n \n A <unk> dog <unk> sees a cat , 3 @,@ 000 times . \n A dog . \n"
@@ -351,10 +350,18 @@ def test_models_and_corpora_of_the_other_task_are_refused(untrained, capfd):
         assert message in line
 
 
-def test_a_run_of_a_language_model_is_no_translator(tmp_path):
-    (tmp_path / "run" / "text").mkdir(parents=True)
-    (tmp_path / "run" / "averaged.pt").touch()
-    corpus = '{"language": "en", "data": "../data", "prepared": {}}'
-    (tmp_path / "run" / "text" / "corpus.json").write_text(corpus)
-    with pytest.raises(UserError, match="run: holds a language model, which translates nothing"):
-        exported_run(tmp_path / "run")
+def test_a_run_ends_with_a_model_that_takes_raw_text(recipes, capfd):
+    run, data = run_of(recipes), recipes.parent / "work" / "data" / "tiny.en"
+    model = LanguageModel(run / "model")
+    raw, split = ((data / kind / "test.en").read_text().splitlines() for kind in ("raw", "bpe"))
+    assert [model.tokens(line) for line in raw] == [line.split() for line in split]
+    assert model.generate("A dog", beam=2).startswith("A dog")
+    # It was trained on such lines, and not on their words in another order.
+    line = raw[0].rstrip(".")
+    turned = " ".join(reversed(line.split()))
+    assert model.score(f"{line}.").score > model.score(f"{turned}.").score
+    results = json.loads((run / "results.json").read_text())
+    assert model.config.scores == results["scores"] and model.config.search.max_len_a == 1
+    assert "perplexity per word |" in (run / "model" / "README.md").read_text()
+    assert main(recipes) == 0
+    assert f"ea-generate {run / 'model'} < beginnings.txt" in capfd.readouterr().out

@@ -158,7 +158,7 @@ def test_there_and_back_fairseq_generates_the_same(tmp_path):
 
 def test_a_checkpoint_of_something_else_is_refused(tmp_path):
     for state, words in (
-        ({"model": {}, "cfg": {"task": {"_name": "language_modeling"}}}, "language_modeling"),
+        ({"model": {}, "cfg": {"task": {"_name": "masked_lm"}}}, "masked_lm"),
         ({"model": {}, "cfg": {"task": {"_name": "translation", "data": "/nowhere"}}}, "/nowhere"),
     ):
         path = tmp_path / "checkpoint.pt"

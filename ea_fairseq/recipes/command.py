@@ -268,8 +268,7 @@ def run_recipe(recipe: Recipe, corpus: corpus_config.Corpus, args: argparse.Name
         return
     for run in all_runs:
         draw_curves(run)
-        if recipe.task is TRANSLATION:
-            export_model(run)
+        export_model(run)
     ensemble = finish(recipe, corpus, all_runs, args)
     print_places(recipe, all_runs[0])
     print_next(all_runs[0])

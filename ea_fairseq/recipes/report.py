@@ -55,11 +55,18 @@ def print_places(recipe: Recipe, run: Run) -> None:
 
 
 def print_next(run: Run) -> None:
-    """Commands that may come next: three ways to use the model, and a comparison."""
+    """Commands that may come next: the ways to use the model, and a comparison."""
     lines = []
-    if run.model_folder.exists():
+    model = shown(run.model_folder)
+    if run.model_folder.exists() and len(run.languages) == 1:
+        lines += [
+            f"{shlex.join([program('ea-generate'), model])} < beginnings.txt > texts.txt",
+            f"in Python: {program('python')}",
+            "  >>> from ea_fairseq import LanguageModel",
+            f'  >>> LanguageModel({model!r}).generate("...")',
+        ]
+    elif run.model_folder.exists():
         source, target = run.languages
-        model = shown(run.model_folder)
         translate = shlex.join([program("ea-translate"), model])
         lines += [
             f"{translate} < new.{source} > new.{target}",

@@ -8,14 +8,15 @@ from pathlib import Path
 from .subwords import loaded
 from .tokens import Tokenization, Tokenizer, clean_line, detokenizer
 
-SUBWORDS = ("bpe", "sentencepiece", "none")
+SUBWORDS = ("bpe", "sentencepiece", "none", "bytes")
 
 
 @dataclass(frozen=True)
 class TextSettings:
     """How text became tokens when a model was trained.
 
-    ``subword`` "none" is for a model whose text comes split already.
+    ``subword`` "none" is for a model whose text comes split already, "bytes" for one whose tokens
+    are the numbers of a line's bytes in UTF-8.
     """
 
     source_lang: str
@@ -37,13 +38,15 @@ class TextProcessing:
         self._tokenize = Tokenizer(
             settings.source_lang, settings.tokenize, "test", settings.subword
         )
-        self._split = None if settings.subword == "none" else loaded(settings.subword, codes)
+        self._split = None if codes is None else loaded(settings.subword, codes)
         self._detokenize = None
         if settings.tokenize.tokenizer == "moses":
             self._detokenize = detokenizer(settings.target_lang)
 
     def tokens(self, line: str) -> list[str]:
         """A raw line's tokens, in subwords."""
+        if self.settings.subword == "bytes":
+            return [str(byte) for byte in line.encode()]
         tokens = self._tokenize(clean_line(line))
         if self._split is not None:
             tokens = self._split([tokens])[0]
@@ -51,6 +54,9 @@ class TextProcessing:
 
     def text(self, tokens: list[str]) -> str:
         """The text that a model's tokens stand for."""
+        if self.settings.subword == "bytes":
+            numbers = (int(token) for token in tokens if token.isdecimal())
+            return bytes(number for number in numbers if number < 256).decode(errors="replace")
         words = join_subwords(tokens, self.settings.subword)
         return " ".join(words) if self._detokenize is None else self._detokenize(words)
 

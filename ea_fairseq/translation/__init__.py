@@ -5,13 +5,17 @@ fairseq_checkpoint.py  such a folder made of a checkpoint of fairseq's, and back
 exporting.py           such a folder made of a recipe's run or of a checkpoint
 building.py            fairseq's models out of plain options and weights
 search.py              beam search
+sampling.py            tokens drawn at random in it
 compiled.py            which models the compiled library translates with, as it wants them
 decoders.py            a model's decoder step by step, compiled or fairseq's own
+text_model.py          what the two classes that follow share: folders, loaded, and their text
 translator.py          `Translator`: text in, text out
+language_model.py      `LanguageModel`: the beginning of a text in, the whole text out
 command.py             ``ea-translate``
 attention_maps.py      what every attention of a model looked at
 views.py               those maps as people look at them: fresh, what is added, evolved
 plots.py               pictures of them
 map_statistics.py      what they are like over a corpus, by layer
+text_maps.py           maps of a run's language model while it reads a text
 seeing.py              both from the command line, ea-translate --plot and --serve
 """

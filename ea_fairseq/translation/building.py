@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Iterator
+from dataclasses import MISSING, fields
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -11,12 +12,24 @@ from typing import Any
 import fairseq.tasks  # noqa: F401  (before this module may know the models)
 import torch
 from fairseq.data import Dictionary
-from fairseq.models import ARCH_CONFIG_REGISTRY, ARCH_MODEL_REGISTRY, FairseqEncoderDecoderModel
+from fairseq.models import (
+    ARCH_CONFIG_REGISTRY,
+    ARCH_MODEL_REGISTRY,
+    FairseqEncoderDecoderModel,
+    FairseqLanguageModel,
+)
 from torch import Tensor
 
 from ..compat.checkpoint_fit import describe_mismatch
 from ..errors import UserError
-from .model_folder import WEIGHTS, ModelFolder
+from .model_folder import LANGUAGE_MODELING, TRANSLATION, WEIGHTS, ModelFolder
+
+#: Task of fairseq's -> what its models are, and that in words.
+_KINDS = {
+    TRANSLATION: (FairseqEncoderDecoderModel, "model with an encoder and a decoder"),
+    LANGUAGE_MODELING: (FairseqLanguageModel, "language model"),
+}
+Model = FairseqEncoderDecoderModel | FairseqLanguageModel
 
 # Options that say how to train, or name a file to read: no part of a model that is there.
 _LEFT_OUT = frozenset(
@@ -43,14 +56,18 @@ def model_options(arch: str, settings: dict[str, Any]) -> dict[str, Any]:
 
 
 def build_model(
-    arch: str, options: dict[str, Any], dictionaries: tuple[Dictionary, Dictionary]
-) -> FairseqEncoderDecoderModel:
+    arch: str,
+    options: dict[str, Any],
+    dictionaries: tuple[Dictionary, Dictionary],
+    task: str = TRANSLATION,
+) -> Model:
     """A model with fresh weights.
 
     Args:
         arch: the architecture
         options: as `model_options` gives them: numbers, words, and lists of numbers
         dictionaries: source and target
+        task: fairseq's name of it
 
     Raises:
         UserError: naming what fairseq or the architecture does not know or cannot build.
@@ -65,18 +82,32 @@ def build_model(
     # fairseq's LSTM asks for the criterion before it builds an adaptive softmax.
     criterion = "adaptive_loss" if options.get("adaptive_softmax_cutoff") else "cross_entropy"
     args = argparse.Namespace(arch=arch, criterion=criterion, **options)
-    task = SimpleNamespace(source_dictionary=dictionaries[0], target_dictionary=dictionaries[1])
+    source, target = dictionaries
+    # fairseq's LSTM wants a language model's by a name of its own.
+    given = SimpleNamespace(source_dictionary=source, target_dictionary=target, dictionary=source)
     try:
         ARCH_CONFIG_REGISTRY[arch](args)
-        model = ARCH_MODEL_REGISTRY[arch].build_model(args, task)
+        _complete(args, ARCH_MODEL_REGISTRY[arch])
+        model = ARCH_MODEL_REGISTRY[arch].build_model(args, given)
     except UserError:
         raise
     # What the options say is not what the model understands.
     except (AssertionError, AttributeError, LookupError, RuntimeError, TypeError, ValueError) as e:
         raise UserError(f"cannot build {arch} with these options ({type(e).__name__}: {e})") from e
-    if not isinstance(model, FairseqEncoderDecoderModel):
-        raise UserError(f"{arch} is no model with an encoder and a decoder")
+    kind, words = _KINDS[task]
+    if not isinstance(model, kind):
+        raise UserError(f"{arch} is no {words}")
     return model
+
+
+def _complete(args: argparse.Namespace, kind: type) -> None:
+    """Gives options that neither the settings nor the architecture name the model's defaults."""
+    described = getattr(kind, "__dataclass", None)
+    for item in fields(described) if described is not None else ():
+        # A reference to another section of the settings, ${task...}, is no default.
+        found = None if str(item.default).startswith("${") else item.default
+        if item.default is not MISSING and not hasattr(args, item.name):
+            setattr(args, item.name, found)
 
 
 def load_dictionary(path: Path) -> Dictionary:
@@ -95,7 +126,7 @@ def load_dictionary(path: Path) -> Dictionary:
 
 def load_model(
     folder: ModelFolder,
-) -> tuple[FairseqEncoderDecoderModel, tuple[Dictionary, Dictionary]]:
+) -> tuple[Model, tuple[Dictionary, Dictionary]]:
     """A folder's model, in evaluation mode and float32 on the CPU, and its dictionaries.
 
     Raises:
@@ -103,8 +134,9 @@ def load_model(
     """
     source, target = folder.dictionaries
     dictionaries = load_dictionary(source), load_dictionary(target)
+    config = folder.config
     try:
-        model = build_model(folder.config.arch, folder.config.options, dictionaries)
+        model = build_model(config.arch, config.options, dictionaries, config.task)
     except UserError as error:
         raise UserError(f"{folder.path}: {error}") from error
     state = folder.weights()
@@ -115,9 +147,7 @@ def load_model(
     return model.eval(), dictionaries
 
 
-def load_weights(
-    model: FairseqEncoderDecoderModel, state: dict[str, Tensor], path: str | Path
-) -> None:
+def load_weights(model: Model, state: dict[str, Tensor], path: str | Path) -> None:
     """Gives a model its weights.
 
     Raises:

@@ -6,17 +6,32 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
-from fairseq.models import FairseqEncoderDecoderModel, FairseqIncrementalDecoder
+from fairseq.models import (
+    FairseqEncoderDecoderModel,
+    FairseqIncrementalDecoder,
+    FairseqLanguageModel,
+)
 from torch import Tensor
 
 from ..kernels.fused_decoder import FusedDecoder, Rules
 
 
 class TorchDecoder:
-    """A decoder of fairseq's, any of them, over encoded sources."""
+    """A decoder of fairseq's, any of them.
 
-    def __init__(self, model: FairseqEncoderDecoderModel, encoded: Any):
-        self.model, self.encoded = model, encoded
+    Args:
+        model: whose it is
+        encoded: its encoder's output; None of a language model
+        temperature: logits are divided by it
+    """
+
+    def __init__(
+        self,
+        model: FairseqEncoderDecoderModel | FairseqLanguageModel,
+        encoded: Any,
+        temperature: float = 1.0,
+    ):
+        self.model, self.encoded, self.temperature = model, encoded, temperature
         incremental = isinstance(model.decoder, FairseqIncrementalDecoder)
         self.state = {} if incremental else None
         # An adaptive softmax has no scores but log-probabilities.
@@ -37,11 +52,14 @@ class TorchDecoder:
             scores = self.model.get_normalized_probs(output, log_probs=True)
         else:
             scores = output[0]
-        scores = scores[:, -1]
+        scores = scores[:, -1].float()
+        if self.temperature != 1:
+            scores = scores / self.temperature
+            scores = scores.log_softmax(dim=1) if self.normalized else scores
         attention = output[1].get("attn") if isinstance(output[1], dict) else output[1]
         if isinstance(attention, list):
             attention = attention[0]
-        return scores.float(), None if attention is None else attention[:, -1]
+        return scores, None if attention is None else attention[:, -1]
 
     def reorder(self, order: Tensor) -> None:
         """Goes on with other rows."""
@@ -49,7 +67,8 @@ class TorchDecoder:
             for module in self.with_state:
                 kept = module.reorder_incremental_state(self.state, order)
                 self.state = self.state if kept is None else kept
-        self.encoded = self.model.encoder.reorder_encoder_out(self.encoded, order)
+        if self.encoded is not None:
+            self.encoded = self.model.encoder.reorder_encoder_out(self.encoded, order)
 
 
 class CompiledDecoder:

@@ -1,4 +1,4 @@
-"""Model folders made of a recipe's run, or of any checkpoint of fairseq's translation task."""
+"""Model folders made of a recipe's run, or of any checkpoint of the two tasks of `TASKS`."""
 
 from __future__ import annotations
 
@@ -22,7 +22,13 @@ from ..text.sentences import split_sentences
 from ..text.subwords import loaded
 from .building import unshared_weights
 from .fairseq_checkpoint import TrainedModel
-from .model_folder import CONFIG, Longest, ModelConfig, Search, write_model_folder
+from .model_folder import (
+    CONFIG,
+    Longest,
+    ModelConfig,
+    Search,
+    write_model_folder,
+)
 
 # Lines of the training data in which its lengths are counted.
 _LINES = 200_000
@@ -30,6 +36,12 @@ _LINES = 200_000
 _LONGER = 0.001
 # So many sentences in a line, as one line in a hundred has, were learned.
 _USUAL = 0.01
+
+#: How a language model goes on unless it is asked otherwise: so many tokens behind the prefix.
+_GOING_ON = Search(max_len_a=1.0, max_len_b=200)
+
+#: Language of a text that nobody has named: ISO 639's word for it.
+_UNKNOWN_LANGUAGE = "und"
 
 # What a model folder knows of fairseq-generate's options: option -> name, the others that change
 # nothing but speed and looks, and those that make another search.
@@ -67,35 +79,34 @@ def export_run(run: Path, folder: Path) -> list[str]:
     """
     checkpoint = checkpoint_of_run(run)
     corpus, codes, dictionaries, data = _text_of_run(run)
-    if "language" in corpus:
-        raise UserError(
-            f"{run}: holds a language model, which translates nothing: fairseq-interactive --task "
-            "language_modeling goes on with a text"
-        )
-    text = TextSettings(
-        corpus["source_lang"],
-        corpus["target_lang"],
-        tokenization(corpus["tokenize"]),
-        corpus["subword"],
-    )
     results = read_json(run / "results.json") if (run / "results.json").exists() else {}
-    search, unknown = search_settings(results.get("settings", {}).get("generate") or {})
-    trained = TrainedModel(checkpoint, dictionaries, (text.source_lang, text.target_lang))
+    tokenize, subword = tokenization(corpus["tokenize"]), corpus["subword"]
+    if "language" in corpus:
+        files = corpus["prepared"]["settings"]["files"].values()
+        if any(part["format"] == "bytes" for parts in files for part in parts):
+            subword = "bytes"
+        text = TextSettings(corpus["language"], corpus["language"], tokenize, subword)
+        trained = TrainedModel(checkpoint, dictionaries)
+        longest, search, unknown = Longest(), _GOING_ON, []
+    else:
+        text = TextSettings(corpus["source_lang"], corpus["target_lang"], tokenize, subword)
+        trained = TrainedModel(checkpoint, dictionaries, (text.source_lang, text.target_lang))
+        lines = (_lines(data / kind / f"train.{text.source_lang}") for kind in ("raw", "bpe"))
+        longest = longest_sources(*lines, text.source_lang)
+        search, unknown = search_settings(results.get("settings", {}).get("generate") or {})
     config = ModelConfig(
         trained.arch,
         trained.options,
         text,
-        longest_sources(
-            _lines(data / "raw" / f"train.{text.source_lang}"),
-            _lines(data / "bpe" / f"train.{text.source_lang}"),
-            text.source_lang,
-        ),
+        longest,
         search,
         results.get("scores", {}),
         results.get("versions") or _versions(),
         _command(),
+        trained.task,
     )
     weights = unshared_weights(trained.model)
+    codes = None if config.codes is None else codes
     write_model_folder(folder, config, weights, trained.dictionaries, codes)
     return unknown
 
@@ -146,16 +157,18 @@ def export_checkpoint(
     languages: tuple[str | None, str | None] = (None, None),
     tokenize: Any = None,
     codes: Path | None = None,
+    language: str | None = None,
 ) -> None:
     """Makes a model folder of a checkpoint.
 
     Args:
-        checkpoint: of fairseq's translation task
+        checkpoint: of fairseq's tasks translation or language_modeling
         folder: the model folder
         data: folder of the dictionaries; default: the one that the checkpoint was trained on
         languages: source and target; default: the checkpoint's
         tokenize: a corpus.yml's settings of that name; default: text comes tokenised
         codes: BPE codes or sentencepiece model; default: text comes split into subwords
+        language: of a language model's text, which decides how it is tokenised
 
     Raises:
         UserError: naming what is missing.
@@ -168,16 +181,24 @@ def export_checkpoint(
         if kind == "bpe" and all(re.fullmatch(r"\S+ \d+", line) for line in read_lines(codes)):
             raise UserError(f"{codes}: is empty or a dictionary: expected BPE codes")
     trained = TrainedModel(checkpoint, data, languages)
+    settings = tokenization({"tokenizer": "none"} if tokenize is None else tokenize)
+    known = trained.languages
+    if known is not None and language is not None:
+        raise UserError(f"{checkpoint}: translates: --language is for a language model")
+    if known is None and language is None and settings.tokenizer != "none":
+        raise UserError(f"{checkpoint}: give --language, by whose rules text is tokenised")
     config = ModelConfig(
         trained.arch,
         trained.options,
         TextSettings(
-            *trained.languages,
-            tokenization({"tokenizer": "none"} if tokenize is None else tokenize),
+            *(known or (language or _UNKNOWN_LANGUAGE,) * 2),
+            settings,
             "none" if codes is None else kind,
         ),
+        search=Search() if known else _GOING_ON,
         versions=_versions(),
         command=_command(),
+        task=trained.task,
     )
     write_model_folder(folder, config, unshared_weights(trained.model), trained.dictionaries, codes)
 

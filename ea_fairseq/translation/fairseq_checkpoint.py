@@ -6,33 +6,35 @@ import argparse
 import shutil
 from collections.abc import Mapping
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import fairseq.tasks  # noqa: F401  (before this module may know the models)
 from fairseq import checkpoint_utils, options
 from fairseq.data import Dictionary, data_utils
 from fairseq.dataclass.utils import convert_namespace_to_omegaconf
-from fairseq.models import ARCH_CONFIG_REGISTRY, FairseqEncoderDecoderModel
+from fairseq.models import ARCH_CONFIG_REGISTRY
 from omegaconf import OmegaConf
 
 from ..compat.atomic_saving import save_checkpoint_file
-from ..compat.text_identity import KEY, identity_of
+from ..compat.text_identity import KEY, check, identity_of, identity_of_checkpoint
 from ..errors import UserError
 from ..files import new_folder
-from .building import build_model, load_dictionary, load_model, load_weights, model_options
-from .model_folder import ModelFolder
+from .building import Model, build_model, load_dictionary, load_model, load_weights, model_options
+from .model_folder import LANGUAGE_MODELING, TASKS, TRANSLATION, ModelFolder
 
 CHECKPOINT = "model.pt"
 
 
 class TrainedModel:
-    """The model of a checkpoint of fairseq's translation task.
+    """The model of a checkpoint of fairseq's tasks translation and language_modeling.
 
     Attributes:
+        task: one of `TASKS`
         arch: the architecture
         options: the model's options
-        languages: source and target
-        dictionaries: their files
+        languages: source and target; None of a language model, which does not know its own
+        dictionaries: files of source and target; of a language model the same
         model: in evaluation mode, with the checkpoint's weights in float32
 
     Args:
@@ -53,23 +55,35 @@ class TrainedModel:
         state = checkpoint_utils.load_checkpoint_to_cpu(str(path))
         cfg = state.get("cfg")
         task, model = (_settings(cfg, name) for name in ("task", "model"))
-        if task.get("_name") != "translation":
-            raise UserError(f"{path}: of the task {task.get('_name')!r}, not of translation")
+        self.task = task.get("_name")
+        if self.task not in TASKS:
+            raise UserError(f"{path}: of the task {self.task!r}: none of {', '.join(TASKS)}")
         folder = Path(data or str(task.get("data") or "").split(":")[0])
         if not folder.is_dir():
             raise UserError(
                 f"{path}: {folder} is no folder: give that of the dictionaries (--data)"
             )
-        self.languages = _languages(path, folder, task, languages)
-        source, target = (folder / f"dict.{language}.txt" for language in self.languages)
+        self.languages: tuple[str, str] | None = None
+        if self.task == LANGUAGE_MODELING:
+            _check_language_model(path, task, languages)
+            source = target = folder / "dict.txt"
+        else:
+            self.languages = _languages(path, folder, task, languages)
+            source, target = (folder / f"dict.{language}.txt" for language in self.languages)
         self.dictionaries = source, target
         self.arch = str(model.get("arch") or model.get("_name"))
         # Older checkpoints keep the lengths with the task alone.
         lengths = {name: task[name] for name in _LENGTHS if task.get(name) is not None}
         self.options = model_options(self.arch, {**lengths, **model})
+        if self.task == LANGUAGE_MODELING:  # by default it has those of a block of its text
+            self.options.setdefault("max_target_positions", task.get("tokens_per_sample"))
         loaded = load_dictionary(source), load_dictionary(target)
+        known = identity_of_checkpoint(state)
+        if known is not None:  # another's numbers would be another text, without an error
+            sides = dict(zip(("source_dictionary", "target_dictionary"), loaded, strict=True))
+            check(str(path), known, SimpleNamespace(cfg=SimpleNamespace(), **sides))
         try:
-            self.model = build_model(self.arch, self.options, loaded).eval()
+            self.model = build_model(self.arch, self.options, loaded, self.task).eval()
         except UserError as error:
             raise UserError(f"{path}: {error}") from error
         load_weights(self.model, {k: _single(v) for k, v in state["model"].items()}, path)
@@ -104,6 +118,22 @@ def _languages(
     return source, target
 
 
+def _check_language_model(
+    path: Path, task: dict[str, Any], languages: tuple[str | None, str | None]
+) -> None:
+    """Refuse what a model folder has no word for."""
+    if any(languages):
+        raise UserError(f"{path}: holds a language model: give --language, no source and target")
+    others = {
+        "--add-bos-token": task.get("add_bos_token"),
+        "--output-dictionary-size": (task.get("output_dictionary_size") or -1) >= 0,
+        "--self-target": task.get("self_target"),
+        "--past-target": task.get("past_target"),
+    }
+    for option in (name for name, given in others.items() if given):
+        raise UserError(f"{path}: was trained with {option}, which a model folder does not know")
+
+
 def write_fairseq_folder(folder: ModelFolder, path: Path) -> None:
     """Writes a model folder's model as fairseq-generate and fairseq-train take it.
 
@@ -127,15 +157,19 @@ def write_fairseq_folder(folder: ModelFolder, path: Path) -> None:
 
 def _state(
     folder: ModelFolder,
-    model: FairseqEncoderDecoderModel,
+    model: Model,
     dictionaries: tuple[Dictionary, Dictionary],
     path: Path,
 ) -> dict[str, Any]:
     """A checkpoint's content as fairseq's trainer writes it, but for the state of a training."""
     config = folder.config
-    arguments = [str(path.absolute()), "--task", "translation", "--arch", config.arch]
-    arguments += ["--source-lang", config.text.source_lang]
-    arguments += ["--target-lang", config.text.target_lang]
+    arguments = [str(path.absolute()), "--task", config.task, "--arch", config.arch]
+    languages: list[str | None] = [None, None]
+    if config.task == TRANSLATION:
+        languages = [config.text.source_lang, config.text.target_lang]
+        arguments += ["--source-lang", languages[0], "--target-lang", languages[1]]
+    else:
+        arguments += ["--tokens-per-sample", str(model.max_positions())]
     args = options.parse_args_and_arch(options.get_training_parser(), arguments)
     # The parser has filled in what the architecture says of options that were not given.
     completed = argparse.Namespace(**config.options)
@@ -160,8 +194,8 @@ def _state(
             "train_iterator": {"epoch": 1},
             "val_loss": None,
             KEY: {
-                "source": identity_of(dictionaries[0], config.text.source_lang),
-                "target": identity_of(dictionaries[1], config.text.target_lang),
+                "source": identity_of(dictionaries[0], languages[0]),
+                "target": identity_of(dictionaries[1], languages[1]),
             },
         },
         "last_optimizer_state": None,

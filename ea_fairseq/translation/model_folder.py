@@ -2,7 +2,7 @@
 
     config.json          what is in the folder and how to use it, see `ModelConfig`
     model.safetensors    the weights
-    dict.<language>.txt  fairseq's dictionaries, source and target
+    dict.<language>.txt  fairseq's dictionaries, source and target; of a language model dict.txt
     codes                BPE codes, or sentencepiece.model; neither where text comes split already
     README.md            the model card
 
@@ -33,7 +33,10 @@ FORMAT = 1
 CONFIG = "config.json"
 WEIGHTS = "model.safetensors"
 CARD = "README.md"
-CODES = {"bpe": "codes", "sentencepiece": "sentencepiece.model", "none": None}
+CODES = {"bpe": "codes", "sentencepiece": "sentencepiece.model", "none": None, "bytes": None}
+
+#: What models are for: fairseq's names of the tasks.
+TRANSLATION, LANGUAGE_MODELING = TASKS = ("translation", "language_modeling")
 
 _LANGUAGE = re.compile(r"[A-Za-z0-9_-]{1,40}")
 
@@ -45,7 +48,11 @@ MOST_LENPEN = 10
 
 @dataclass(frozen=True)
 class Search:
-    """The beam search that a model is meant for, in fairseq-generate's words and defaults."""
+    """The beam search that a model is meant for, in fairseq-generate's words and defaults.
+
+    A hypothesis has at most ``max_len_a`` times the source's tokens and ``max_len_b`` more; of a
+    language model, the source is the prefix, whose tokens count.
+    """
 
     beam: int = 5
     lenpen: float = 1.0
@@ -108,12 +115,13 @@ class ModelConfig:
     Attributes:
         arch: fairseq's name of the architecture
         options: the model's options, as fairseq's parser names them with underscores
-        text: languages, tokenization and subwords
+        text: languages, tokenization and subwords; a language model writes the language it reads
         longest: the longest sources of the training data
         search: the search that the model is meant for
         scores: by test set, what evaluate.py wrote: scores with labels and signatures
         versions: of what the model was made with
         command: the command that made the folder
+        task: one of `TASKS`
     """
 
     arch: str
@@ -124,10 +132,13 @@ class ModelConfig:
     scores: dict[str, Any] = field(default_factory=dict)
     versions: dict[str, Any] = field(default_factory=dict)
     command: str = ""
+    task: str = TRANSLATION
 
     @property
     def dictionaries(self) -> tuple[str, str]:
-        """Names of the source's and the target's dictionary."""
+        """Names of the source's and the target's dictionary: of a language model the same."""
+        if self.task == LANGUAGE_MODELING:
+            return "dict.txt", "dict.txt"
         return f"dict.{self.text.source_lang}.txt", f"dict.{self.text.target_lang}.txt"
 
     @property
@@ -241,11 +252,25 @@ def write_model_folder(
         write_lines(folder / CARD, model_card(config, parameters))
 
 
+#: Task -> for the model card: class, method, command, and what the model does with its training.
+_USES = {
+    TRANSLATION: (
+        *("Translator", "translate", "ea-translate 'THIS FOLDER' <source.txt >translation.txt"),
+        "can translate, and whose translations it imitates",
+    ),
+    LANGUAGE_MODELING: (
+        *("LanguageModel", "generate", "ea-generate 'THIS FOLDER' <beginnings.txt >texts.txt"),
+        "writes, and whose texts it imitates",
+    ),
+}
+
+
 def model_card(config: ModelConfig, parameters: int) -> list[str]:
     """The lines of README.md: what the model is, how good it is, how to use it."""
     source, target = config.text.source_lang, config.text.target_lang
+    is_pair = config.task == TRANSLATION
     lines = [
-        f"# Translation from {source} to {target}",
+        f"# Translation from {source} to {target}" if is_pair else f"# Language model: {source}",
         "",
         f"{config.arch}, {parameters:,} parameters, trained with fairseq and ea_fairseq.",
         "",
@@ -269,19 +294,20 @@ def model_card(config: ModelConfig, parameters: int) -> list[str]:
             "in parts, split where sentences end.",
             "",
         ]
+    name, method, command, does = _USES[config.task]
     lines += [
         "```python",
-        "from ea_fairseq import Translator",
+        f"from ea_fairseq import {name}",
         "",
-        'print(Translator("THIS FOLDER").translate("..."))',
+        f'print({name}("THIS FOLDER").{method}("..."))',
         "```",
         "",
         "```bash",
-        "ea-translate 'THIS FOLDER' <source.txt >translation.txt",
+        command,
         "```",
         "",
         "The folder holds numbers, JSON and text; nothing in it is run. What the model was trained",
-        "on decides what it can translate, and whose translations it imitates, their mistakes and",
+        f"on decides what it {does}, their mistakes and",
         "prejudices included.",
         "",
         "Made with " + ", ".join(f"{name} {v}" for name, v in config.versions.items() if v) + ":",
@@ -315,6 +341,9 @@ def _parse(content: Any) -> ModelConfig:
     arch, options = content["arch"], content["options"]
     if not isinstance(arch, str) or not isinstance(options, dict):
         raise UserError("arch is a name and options are 'key: value' pairs")
+    task = content.get("task", TRANSLATION)  # of earlier versions, which had no other
+    if task not in TASKS:
+        raise UserError(f"task is {task!r}: choose from {', '.join(TASKS)}")
     others = {name: content[name] for name in ("scores", "versions", "command")}
     for name, value in others.items():
         if not isinstance(value, str if name == "command" else dict):
@@ -325,6 +354,7 @@ def _parse(content: Any) -> ModelConfig:
         text=TextSettings(**text),
         longest=Longest(**_section(Longest, content["longest"], "longest")),
         search=Search(**_section(Search, content["search"], "search")),
+        task=task,
         **others,
     )
 
@@ -339,7 +369,8 @@ def _section(cls: type, content: Any, name: str) -> dict[str, Any]:
 
 def _file_names(config: ModelConfig) -> list[str]:
     """Every file with a checksum."""
-    return [WEIGHTS, *config.dictionaries, *([config.codes] if config.codes else [])]
+    names = [WEIGHTS, *config.dictionaries, *([config.codes] if config.codes else [])]
+    return list(dict.fromkeys(names))
 
 
 def _check(path: Path, expected: Any) -> None:
@@ -358,5 +389,5 @@ def _replaceable(path: Path) -> bool:
     """Whether a folder is empty, or a model folder and nothing else."""
     names = {entry.name for entry in path.iterdir()}
     known = {CONFIG, WEIGHTS, CARD, *filter(None, CODES.values())}
-    others = [name for name in names - known if not re.fullmatch(r"dict\.[\w-]+\.txt", name)]
+    others = [name for name in names - known if not re.fullmatch(r"dict(\.[\w-]+)?\.txt", name)]
     return not names or (CONFIG in names and not others)

@@ -1,29 +1,35 @@
-"""Beam search with the result of fairseq's ``SequenceGenerator``."""
+"""Beam search with the result of fairseq's ``SequenceGenerator``, and sampling by its steps.
+
+What translates reads sources and begins each hypothesis with nothing; a language model reads
+nothing, and begins with a prefix.
+"""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from random import Random
 from typing import Any
 
 import torch
 from fairseq.data import Dictionary
-from fairseq.models import FairseqEncoderDecoderModel
+from fairseq.models import FairseqEncoderDecoderModel, FairseqLanguageModel
 from torch import Tensor
 
 from ..kernels.fused_decoder import Rules
 from .compiled import compiled_model, is_available_for
 from .decoders import CompiledDecoder, TorchDecoder
 from .model_folder import Search
+from .sampling import Sampling
 
 
 @dataclass(frozen=True)
 class Hypothesis:
-    """One translation of a source.
+    """One translation of a source, or one text that begins with a prefix.
 
     Attributes:
-        tokens: numbers, the end of sentence last
+        tokens: numbers, the prefix among them, the end of sentence last
         score: sum of the tokens' log-probabilities, divided by their number to the power of the
             length penalty; natural logarithms
         token_scores: log-probability of each token
@@ -39,17 +45,19 @@ class Hypothesis:
 
 
 class BeamSearch:
-    """Translates batches of sources; keeps nothing between calls, so that threads may share it.
+    """Translates batches of sources, or goes on with batches of prefixes; keeps nothing between
+    calls, so that threads may share it.
 
     Args:
-        models: that decide together, by the mean of their probabilities
+        models: that decide together, by the mean of their probabilities; all of them translate, or
+            all are language models
         dictionary: of the target
         int8: whether what is compiled multiplies bytes instead of float32
     """
 
     def __init__(
         self,
-        models: Sequence[FairseqEncoderDecoderModel],
+        models: Sequence[FairseqEncoderDecoderModel | FairseqLanguageModel],
         dictionary: Dictionary,
         int8: bool = False,
     ):
@@ -79,7 +87,48 @@ class BeamSearch:
         Returns:
             for each source up to so many hypotheses, the best first
         """
-        return _Batch(self, sources, search, need_attention, n_best).run()
+        limits = [int(search.max_len_a * len(source) + search.max_len_b) for source in sources]
+        prefixes = [[] for _ in sources]
+        return _Batch(self, sources, prefixes, limits, search, None, need_attention, n_best).run()
+
+    @torch.inference_mode()
+    def go_on(
+        self,
+        prefixes: Sequence[Sequence[int]],
+        search: Search,
+        sampling: Sampling | None = None,
+        streams: Sequence[Random] | None = None,
+        n_best: int | None = None,
+    ) -> list[list[Hypothesis]]:
+        """Goes on with a batch of prefixes, by language models.
+
+        A prefix's own tokens are part of each hypothesis and of its score, and so they are of the
+        limits of the length, as with fairseq-interactive.
+
+        Args:
+            prefixes: numbers of each one's tokens, without an end; it may be empty
+            search: the settings; with sampling ``beam`` is 1
+            sampling: how tokens are drawn; None: beam search
+            streams: with sampling, each prefix's random numbers
+            n_best: hypotheses of each prefix that are wanted; default: ``search.beam``
+
+        Returns:
+            for each prefix up to so many hypotheses, the best first
+        """
+        limits = [
+            max(int(search.max_len_a * len(prefix) + search.max_len_b), len(prefix))
+            for prefix in prefixes
+        ]
+        draw = None if sampling is None else _Draw(sampling, streams)
+        return _Batch(self, None, prefixes, limits, search, draw, False, n_best).run()
+
+
+@dataclass(frozen=True)
+class _Draw:
+    """Sampling for a batch of sentences."""
+
+    sampling: Sampling
+    streams: Sequence[Random]
 
 
 class _Batch:
@@ -88,50 +137,54 @@ class _Batch:
     def __init__(
         self,
         owner: BeamSearch,
-        sources: Sequence[Sequence[int]],
+        sources: Sequence[Sequence[int]] | None,
+        prefixes: Sequence[Sequence[int]],
+        limits: Sequence[int],
         search: Search,
+        draw: _Draw | None,
         need_attention: bool,
         n_best: int | None,
     ):
         self.owner, self.search, self.need_attention = owner, search, need_attention
         self.n_best = n_best
         self.beam = min(search.beam, owner.vocabulary - 1)
-        # Twice as many as go on, as half of them may end.
-        self.most = min(2 * self.beam, owner.vocabulary)
-        device = next(owner.models[0].parameters()).device
-        self.source_lists = sources
+        # Twice as many as go on, as half of them may end; what is drawn is one of all.
+        self.most = min(2 * self.beam, owner.vocabulary) if draw is None else owner.vocabulary
+        self.device = next(owner.models[0].parameters()).device
+        self.source_lists, self.prefixes, self.draw = sources, prefixes, draw
+        self.limits = [min(limit, owner.longest) for limit in limits]
+        self.finished: list[list[Hypothesis]] = [[] for _ in prefixes]
+        self.sentences = list(range(len(prefixes)))  # those that are still written
+        if sources is None:
+            return
         self.lengths = [len(source) for source in sources]
         self.has_padding_inside = any(owner.pad in source for source in sources)
         longest = max(self.lengths)
         self.sources = torch.tensor(
             [[owner.pad] * (longest - len(source)) + list(source) for source in sources],
-            device=device,
+            device=self.device,
         )
-        self.limits = [
-            min(int(search.max_len_a * length + search.max_len_b), owner.longest)
-            for length in self.lengths
-        ]
-        self.finished: list[list[Hypothesis]] = [[] for _ in sources]
-        self.sentences = list(range(len(sources)))  # those still translated
-        self.device = device
 
     def run(self) -> list[list[Hypothesis]]:
         """Searches until every sentence has its hypotheses."""
         self._encode()
-        self.width = 1  # rows of a sentence: in the first step all hypotheses would be equal
+        self.width = 1  # rows of a sentence: up to its first choice all hypotheses would be equal
         rows = len(self.sentences)
         self.tokens = torch.full((rows, 1), self.owner.eos, device=self.device)
         self.scores = torch.zeros(rows, 1, device=self.device)  # summed up to each token
         self.attention: list[Tensor] = []
         step = 0
         while True:
-            last = [i for i, s in enumerate(self.sentences) if step >= self.limits[s]]
-            best, token = self._compiled_best(last, step) or self._best(last, step)
-            order = self._choose(best, token, step, set(last))
+            forced = self._forced(step)
+            best, token = self._compiled_best(forced, step) or self._best(forced, step)
+            if self.draw is not None:
+                streams = [self.draw.streams[s] for s in self.sentences]
+                best, token = self.draw.sampling.draw(best, token, streams)
+            order = self._choose(best, token, step, forced)
             if order is None:
                 break
             same = len(order) == rows and torch.equal(order, torch.arange(rows, device=self.device))
-            rows, self.width = len(order), self.beam
+            rows, self.width = len(order), len(order) // len(self.sentences)
             if not same:
                 # Attentions share what they work out of a tensor whose changes are counted.
                 with torch.inference_mode(False):
@@ -147,9 +200,24 @@ class _Batch:
             self._attend()
         return self.finished
 
+    def _forced(self, step: int) -> dict[int, int]:
+        """Place of a sentence -> its next token, where there is no choice: of its prefix, or the
+        end, where its length has come to the limit."""
+        forced = {}
+        for place, sentence in enumerate(self.sentences):
+            prefix = self.prefixes[sentence]
+            if step < len(prefix):
+                forced[place] = prefix[step]
+            elif step >= self.limits[sentence]:
+                forced[place] = self.owner.eos
+        return forced
+
     def _encode(self) -> None:
         owner = self.owner
         self.compiled = None
+        if self.source_lists is None:
+            self.decoders = [TorchDecoder(model, None, self._temperature) for model in owner.models]
+            return
         usable = owner.compiled is not None and is_available_for(owner.models[0])
         if usable and not self.has_padding_inside:
             rules = Rules(owner.pad, owner.eos, owner.unk, self.search.unkpen)
@@ -190,13 +258,17 @@ class _Batch:
             attention = maps[: len(found[i].tokens), -width:].clone()
             found[i] = replace(found[i], attention=attention)
 
-    def _compiled_best(self, last: list[int], step: int) -> tuple[Tensor, Tensor] | None:
+    @property
+    def _temperature(self) -> float:
+        return 1.0 if self.draw is None else self.draw.sampling.temperature
+
+    def _compiled_best(self, forced: dict[int, int], step: int) -> tuple[Tensor, Tensor] | None:
         """As `_best`, where the decoder is compiled; else None."""
         if self.compiled is None:
             return None
         sentences = torch.tensor(self.sentences).repeat_interleave(self.width)
         ending = torch.zeros(len(self.sentences), self.width, dtype=torch.bool)
-        ending[last] = True
+        ending[list(forced)] = True
         no_end = step < self.search.min_len
         return self.compiled.best(self.tokens, sentences, self.most, no_end, ending.flatten())
 
@@ -220,11 +292,11 @@ class _Batch:
         )
         return stacked.logsumexp(dim=0) - math.log(len(results)), None
 
-    def _best(self, last: list[int], step: int) -> tuple[Tensor, Tensor]:
+    def _best(self, forced: dict[int, int], step: int) -> tuple[Tensor, Tensor]:
         """Log-probabilities (rows, most) of the best next tokens of each row, and these.
 
         Args:
-            last: places of the sentences that must end
+            forced: see `_forced`
             step: tokens so far
         """
         owner, width = self.owner, self.width
@@ -236,38 +308,42 @@ class _Batch:
             logits[:, owner.unk] -= self.search.unkpen
         if step < self.search.min_len:
             logits[:, owner.eos] = -math.inf
-        for i in last:
+        for i, only in forced.items():
             rows = logits[i * width : (i + 1) * width]
-            ending = rows[:, owner.eos].clone()
+            kept = rows[:, only].clone()
             rows.fill_(-math.inf)
-            rows[:, owner.eos] = ending
+            rows[:, only] = kept
         # The best of a sentence are among the best of its rows: all others are never looked at
         # again, nor are their log-probabilities computed.
         best, token = logits.topk(self.most)
         return best if totals is None else best - totals, token
 
-    def _choose(self, best: Tensor, token: Tensor, step: int, last: set[int]) -> Tensor | None:
+    def _choose(
+        self, best: Tensor, token: Tensor, step: int, forced: dict[int, int]
+    ) -> Tensor | None:
         """Ends hypotheses and goes on with the best of the others.
 
         Args:
             best: log-probabilities of each row's best next tokens, (rows, most)
             token: these tokens
             step: tokens so far
-            last: places of the sentences that must end
+            forced: see `_forced`
 
         Returns:
             the old row of each new one, or None where all is done
         """
-        owner, beam, width, most = self.owner, self.beam, self.width, self.most
+        owner, beam, width, most = self.owner, self.beam, self.width, best.size(1)
         count = len(self.sentences)
         best = best.view(count, width, most) + self.scores[:, -1].view(count, width, 1)
-        wanted = min(2 * beam, owner.vocabulary * width - 1)
+        wanted = min(2 * beam, owner.vocabulary * width - 1, width * most)
         best, index = best.flatten(1).topk(wanted)
         token = token.view(count, -1).gather(1, index)
+        for place, only in forced.items():  # those that are impossible as well
+            token[place] = only
         first = torch.arange(count, device=self.device)[:, None] * width
         row = index.div(most, rounding_mode="floor") + first
         ends = token == owner.eos
-        self._end(ends[:, :beam] & (best[:, :beam] > -math.inf), best, row, step, last)
+        self._end(ends[:, :beam] & (best[:, :beam] > -math.inf), best, row, step, forced)
 
         going = [i for i, s in enumerate(self.sentences) if not self._is_done(s, step)]
         if not going:
@@ -276,9 +352,11 @@ class _Batch:
             kept = torch.tensor(going, device=self.device)
             best, token, row, ends = (x.index_select(0, kept) for x in (best, token, row, ends))
             self.sentences = [self.sentences[i] for i in going]
-        # The best that do not end, in their order.
+        # The best that do not end, in their order; within all prefixes one is all there are.
         rank = ends.long() * ends.size(1) + torch.arange(ends.size(1), device=self.device)
-        active = rank.topk(beam, largest=False).indices
+        within = all(step < len(self.prefixes[sentence]) for sentence in self.sentences)
+        active = rank.topk(1 if within else beam, largest=False).indices
+        best = best.masked_fill(ends, -math.inf)  # where there is nothing else to go on with
         best, token, row = (x.gather(1, active).view(-1) for x in (best, token, row))
         self.tokens = torch.cat([self.tokens.index_select(0, row), token[:, None]], dim=1)
         self.scores = torch.cat([self.scores.index_select(0, row), best[:, None]], dim=1)
@@ -288,7 +366,9 @@ class _Batch:
     def _is_done(self, sentence: int, step: int) -> bool:
         return len(self.finished[sentence]) == self.beam or step >= self.limits[sentence]
 
-    def _end(self, ends: Tensor, best: Tensor, row: Tensor, step: int, last: set[int]) -> None:
+    def _end(
+        self, ends: Tensor, best: Tensor, row: Tensor, step: int, forced: dict[int, int]
+    ) -> None:
         """Keeps the hypotheses that end with this step.
 
         Args:
@@ -296,7 +376,7 @@ class _Batch:
             best: scores of the candidates, (sentences, candidates)
             row: their rows
             step: tokens before this one
-            last: places of the sentences that may go no further
+            forced: see `_forced`
         """
         for place, rank in ends.nonzero().tolist():
             found = self.finished[self.sentences[place]]
@@ -317,6 +397,6 @@ class _Batch:
                     total / length,
                     [after - before for before, after in zip(sums, sums[1:], strict=False)],
                     attention,
-                    cut=place in last,
+                    cut=place in forced,
                 )
             )

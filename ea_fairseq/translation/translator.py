@@ -5,12 +5,10 @@ from __future__ import annotations
 import math
 import re
 import sys
-import textwrap
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import islice
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -18,22 +16,17 @@ from torch import Tensor
 from tqdm import tqdm
 
 from ..errors import UserError
-from ..files import sha256
 from ..text.sentences import split_sentences
 from .attention_maps import LayerMaps, attention_maps
-from .building import load_model
-from .model_folder import ModelFolder, Search, read_model_folder
-from .search import BeamSearch, Hypothesis
+from .model_folder import TRANSLATION, Search
+from .search import Hypothesis
+from .text_model import EOS, MAX_TOKENS, TextModel, check_whole_number, is_no_list, shown
 
 #: What happens to text longer than what a model was trained on.
 LONG = ("split", "refuse", "whole")
 
-# With int8 the compiled library multiplies bytes; what torch does then is float32.
-_DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "int8": torch.float32}
 _WITHOUT_SPACES = ("zh", "ja", "th")  # languages that write none between sentences
 _CLAUSE = re.compile(r"(?<=[,;:،、，；])\s*")
-_EOS = "</s>"
-_MAX_TOKENS = 1500  # of a batch, padding included
 
 
 @dataclass(frozen=True)
@@ -102,63 +95,14 @@ class Translation:
         return None if not maps or any(map_ is None for map_ in maps) else torch.block_diag(*maps)
 
 
-class Translator:
+class Translator(TextModel):
     """Translates text with a model folder, or with several that decide together.
 
-    Nothing changes after it is built: threads may share one.
-
-    Args:
-        model: the folder; or a list of folders with equal dictionaries and text settings
-        device: torch's name of where to compute
-        dtype: "float32" or "bfloat16"; or "int8", about as good and faster, for one model with
-            plain or evolving attention in the compiled library on the CPU
-        threads: of torch, for the whole process; default: torch's own choice
-
-    Raises:
-        UserError: naming what is missing, damaged, or does not fit.
+    Nothing changes after it is built: threads may share one. Arguments and errors are those of
+    `TextModel`.
     """
 
-    def __init__(
-        self,
-        model: str | Path | Sequence[str | Path],
-        *,
-        device: str = "cpu",
-        dtype: str = "float32",
-        threads: int | None = None,
-    ):
-        several = isinstance(model, Sequence) and not isinstance(model, str)
-        paths = list(model) if several else [model]
-        if not paths or not all(isinstance(path, str | Path) for path in paths):
-            raise UserError(f"model is {model!r}: expected a model folder, or a list of them")
-        if dtype not in _DTYPES:
-            raise UserError(f"dtype is {dtype!r}: choose from {', '.join(_DTYPES)}")
-        if threads is not None:
-            if threads < 1:
-                raise UserError(f"threads is {threads!r}: expected a whole number from 1")
-            torch.set_num_threads(threads)
-        self.folders: list[ModelFolder] = [read_model_folder(path) for path in paths]
-        for other in self.folders[1:]:
-            _check_same_text(self.folders[0], other)
-        self.config = self.folders[0].config
-        loaded = [load_model(folder) for folder in self.folders]
-        self.source_dictionary, self.target_dictionary = loaded[0][1]
-        try:
-            self.models = [m.to(device=device, dtype=_DTYPES[dtype]) for m, _ in loaded]
-        except (RuntimeError, AssertionError) as error:  # torch built without the device, say
-            raise UserError(f"device {device!r}: {str(error).splitlines()[0]}") from error
-        self._beam_search = BeamSearch(self.models, self.target_dictionary, dtype == "int8")
-        if dtype == "int8" and self._beam_search.compiled is None:
-            raise UserError(
-                "dtype 'int8' is for one model with plain or evolving attention, on the CPU where "
-                "there is a C++ compiler: choose float32"
-            )
-        self._processing = self.folders[0].text_processing()
-        self._most = min(model.encoder.max_positions() for model in self.models)
-        text = self.config.text
-        self._joint_source, self._joint = (
-            "" if language[:2] in _WITHOUT_SPACES else " "
-            for language in (text.source_lang, text.target_lang)
-        )
+    TASK = TRANSLATION
 
     def translate(
         self,
@@ -167,7 +111,7 @@ class Translator:
         beam: int | None = None,
         n_best: int = 1,
         lenpen: float | None = None,
-        max_tokens: int = _MAX_TOKENS,
+        max_tokens: int = MAX_TOKENS,
         long: str = "split",
         details: bool = False,
         attention: bool = True,
@@ -196,8 +140,8 @@ class Translator:
                 be translated. `Translation.problem` tells with `details`.
         """
         one = isinstance(text, str)
-        if not one and _is_no_list(text):
-            raise UserError(f"text is {_shown(text)}: expected text (str), or a list of texts")
+        if not one and is_no_list(text):
+            raise UserError(f"text is {shown(text)}: expected text (str), or a list of texts")
         texts = [text] if one else list(text)
         request = self._request(beam, n_best, lenpen, max_tokens, long, details, attention)
         results = list(self._translate(texts, request, 0, progress))
@@ -210,7 +154,7 @@ class Translator:
         beam: int | None = None,
         n_best: int = 1,
         lenpen: float | None = None,
-        max_tokens: int = _MAX_TOKENS,
+        max_tokens: int = MAX_TOKENS,
         long: str = "split",
         details: bool = False,
         attention: bool = True,
@@ -228,8 +172,8 @@ class Translator:
         Yields:
             what `translate` returns for each of a list
         """
-        if isinstance(texts, str) or _is_no_list(texts):  # of a text, each letter would be one
-            raise UserError(f"texts is {_shown(texts)}: expected a list of texts, or an iterator")
+        if isinstance(texts, str) or is_no_list(texts):  # of a text, each letter would be one
+            raise UserError(f"texts is {shown(texts)}: expected a list of texts, or an iterator")
         if buffer < 1:
             raise UserError(f"buffer is {buffer!r}: expected a whole number from 1")
         request = self._request(beam, n_best, lenpen, max_tokens, long, details, attention)
@@ -241,10 +185,6 @@ class Translator:
                     yield result
                     bar.update()
                 number += len(chunk)
-
-    def tokens(self, text: str) -> list[str]:
-        """A text's tokens as the model reads them, without the end of sentence."""
-        return self._processing.tokens(text)
 
     def attention_maps(self, part: Part, model: int = 0) -> dict[str, list[LayerMaps]]:
         """What each attention looked at while the model read and wrote a part of a translation.
@@ -265,6 +205,11 @@ class Translator:
         target = [*(words.index(token) for token in part.tokens[:-1]), words.eos()]
         return attention_maps(self.models[model], source, target)
 
+    @cached_property
+    def _most(self) -> int:
+        """Tokens that every model can read at once, the end of sentence among them."""
+        return min(model.encoder.max_positions() for model in self.models)
+
     def _request(
         self,
         beam: int | None,
@@ -280,8 +225,7 @@ class Translator:
         search = replace(self.config.search, **given)
         if type(n_best) is not int or not 1 <= n_best <= search.beam:
             raise UserError(f"n_best is {n_best!r}: choose from 1 to beam, {search.beam}")
-        if type(max_tokens) is not int or max_tokens < 1:
-            raise UserError(f"max_tokens is {max_tokens!r}: expected a whole number from 1")
+        check_whole_number("max_tokens", max_tokens)
         if long not in LONG:
             raise UserError(f"long is {long!r}: choose from {', '.join(LONG)}")
         return _Request(search, n_best, max_tokens, long, details, details and attention)
@@ -327,34 +271,8 @@ class Translator:
 
     def search(self, sources: list[list[str]], beam: int | None = None) -> list[list[Hypothesis]]:
         """The hypotheses of token sequences, without text around them."""
-        request = self._request(beam, 1, None, _MAX_TOKENS, "whole")
+        request = self._request(beam, 1, None, MAX_TOKENS, "whole")
         return self._search(sources, request, progress=False)
-
-    def batches(
-        self, sources: list[list[str]], max_tokens: int = _MAX_TOKENS
-    ) -> Iterator[list[int]]:
-        """Places of token sequences that are translated together: of like length, the longest
-        first, as fairseq's LSTM wants it within a batch, and so that memory is short at once.
-
-        Args:
-            sources: token sequences, without the end of sentence
-            max_tokens: tokens of a batch, padding included; a longer sequence is alone
-        """
-        batch: list[int] = []
-        for i in sorted(range(len(sources)), key=lambda i: -len(sources[i])):
-            if batch and (len(sources[batch[0]]) + 1) * (len(batch) + 1) > max_tokens:
-                yield batch
-                batch = []
-            batch.append(i)
-        if batch:
-            yield batch
-
-    def numbers(self, tokens: list[str]) -> list[int]:
-        """The numbers of a source's tokens, and the end of sentence."""
-        words = self.source_dictionary
-        numbers = [words.index(token) for token in tokens]
-        # A text that speaks of fairseq's own symbols has no padding or end in it.
-        return [n if n >= words.nspecial else words.unk() for n in numbers] + [words.eos()]
 
     def _results(
         self,
@@ -383,17 +301,11 @@ class Translator:
             results.append(Translation(text, "".join(written), tuple(parts), problem))
         return results
 
-    def text(self, tokens: list[str]) -> str:
-        """What a model's tokens say; its special symbols, but the unknown word, say nothing."""
-        words = self.target_dictionary
-        silent = (words.bos_word, words.pad_word, words.eos_word)
-        return self._processing.text([token for token in tokens if token not in silent])
-
     def _part(self, source_tokens: list[str], hypothesis: Hypothesis) -> Part:
         words = self.target_dictionary
         return Part(
-            [*source_tokens, _EOS],
-            [*(words[number] for number in hypothesis.tokens[:-1]), _EOS],
+            [*source_tokens, EOS],
+            [*(words[number] for number in hypothesis.tokens[:-1]), EOS],
             [score / math.log(2) for score in hypothesis.token_scores],
             hypothesis.score / math.log(2),
             hypothesis.attention,
@@ -411,7 +323,8 @@ class Translator:
                 return _Pieces([], [], str(error))
             pieces.tokens += found
             joint = "\n" if number else ""
-            pieces.joints += [joint] + [self._joint] * (len(found) - 1)
+            between = _space(self.config.text.target_lang)
+            pieces.joints += [joint] + [between] * (len(found) - 1)
         return pieces
 
     def _split(self, line: str, long: str) -> list[list[str]]:
@@ -457,7 +370,7 @@ class Translator:
                 groups[-1].append(unit)
                 count += length
                 in_group += new_sentence
-        pieces = [self.tokens(self._joint_source.join(group)) for group in groups]
+        pieces = [self.tokens(_space(self.config.text.source_lang).join(group)) for group in groups]
         for piece in pieces:
             _check_length(piece, readable, "takes")
         return [piece for piece in pieces if piece]
@@ -494,28 +407,11 @@ class _TooLong(Exception):
     """A text that the model cannot take."""
 
 
+def _space(language: str) -> str:
+    """What stands between sentences."""
+    return "" if language[:2] in _WITHOUT_SPACES else " "
+
+
 def _check_length(tokens: list[str], most: int, verb: str) -> None:
     if len(tokens) > most:
         raise _TooLong(f"{len(tokens):,} subwords in one piece; the model {verb} {most:,}")
-
-
-def _check_same_text(folder: ModelFolder, other: ModelFolder) -> None:
-    """Refuse an ensemble of models that read or write different tokens."""
-    if folder.config.text != other.config.text:
-        raise UserError(
-            f"{other.path}: has other languages or text settings than {folder.path}: "
-            f"{other.config.text}, {folder.config.text}"
-        )
-    names = [*folder.config.dictionaries, folder.config.codes]
-    for name in filter(None, names):
-        if sha256(folder.path / name) != sha256(other.path / name):
-            raise UserError(f"{other.path / name}: differs from {folder.path / name}")
-
-
-def _is_no_list(texts: Any) -> bool:
-    """Whether something cannot stand for several texts in their order."""
-    return isinstance(texts, bytes | Mapping | set) or not isinstance(texts, Iterable)
-
-
-def _shown(value: Any) -> str:
-    return textwrap.shorten(repr(value), 60, placeholder="...")

@@ -1,0 +1,163 @@
+"""What reads and writes text with trained models: model folders, loaded, and their text."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from ..errors import UserError
+from ..files import sha256
+from .building import load_model
+from .model_folder import TRANSLATION, ModelFolder, read_model_folder
+from .search import BeamSearch
+
+#: Tokens of a batch, padding included.
+MAX_TOKENS = 1500
+EOS = "</s>"
+
+# With int8 the compiled library multiplies bytes; what torch does then is float32.
+_DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "int8": torch.float32}
+
+
+class TextModel:
+    """A model folder, or several that decide together, ready for use.
+
+    Nothing changes after it is built: threads may share one.
+
+    Args:
+        model: the folder; or a list of folders with equal dictionaries and text settings
+        device: torch's name of where to compute
+        dtype: "float32" or "bfloat16"; or "int8", about as good and faster, for one model that
+            translates with plain or evolving attention in the compiled library on the CPU
+        threads: of torch, for the whole process; default: torch's own choice
+
+    Raises:
+        UserError: naming what is missing, damaged, or does not fit.
+    """
+
+    #: The task of fairseq's that the models are for.
+    TASK: str
+
+    def __init__(
+        self,
+        model: str | Path | Sequence[str | Path],
+        *,
+        device: str = "cpu",
+        dtype: str = "float32",
+        threads: int | None = None,
+    ):
+        several = isinstance(model, Sequence) and not isinstance(model, str)
+        paths = list(model) if several else [model]
+        if not paths or not all(isinstance(path, str | Path) for path in paths):
+            raise UserError(f"model is {model!r}: expected a model folder, or a list of them")
+        if dtype not in _DTYPES:
+            raise UserError(f"dtype is {dtype!r}: choose from {', '.join(_DTYPES)}")
+        if threads is not None:
+            if threads < 1:
+                raise UserError(f"threads is {threads!r}: expected a whole number from 1")
+            torch.set_num_threads(threads)
+        self.folders: list[ModelFolder] = [read_model_folder(path) for path in paths]
+        for folder in self.folders:
+            _check_task(folder, self.TASK)
+        for other in self.folders[1:]:
+            _check_same_text(self.folders[0], other)
+        self.config = self.folders[0].config
+        loaded = [load_model(folder) for folder in self.folders]
+        self.source_dictionary, self.target_dictionary = loaded[0][1]
+        try:
+            self.models = [m.to(device=device, dtype=_DTYPES[dtype]) for m, _ in loaded]
+        except (RuntimeError, AssertionError) as error:  # torch built without the device, say
+            raise UserError(f"device {device!r}: {str(error).splitlines()[0]}") from error
+        self._beam_search = BeamSearch(self.models, self.target_dictionary, dtype == "int8")
+        if dtype == "int8" and self._beam_search.compiled is None:
+            raise UserError(
+                "dtype 'int8' is for one model with plain or evolving attention, on the CPU where "
+                "there is a C++ compiler: choose float32"
+            )
+        self._processing = self.folders[0].text_processing()
+
+    def tokens(self, text: str) -> list[str]:
+        """A text's tokens as the model reads them, without the end of sentence."""
+        return self._processing.tokens(text)
+
+    def numbers(self, tokens: list[str]) -> list[int]:
+        """The numbers of what a model reads, and the end of sentence."""
+        words = self.source_dictionary
+        numbers = [words.index(token) for token in tokens]
+        # A text that speaks of fairseq's own symbols has no padding or end in it.
+        return [n if n >= words.nspecial else words.unk() for n in numbers] + [words.eos()]
+
+    def text(self, tokens: list[str]) -> str:
+        """What a model's tokens say; its special symbols, but the unknown word, say nothing."""
+        words = self.target_dictionary
+        silent = (words.bos_word, words.pad_word, words.eos_word)
+        return self._processing.text([token for token in tokens if token not in silent])
+
+    def batches(
+        self, sources: Sequence[list[str]], max_tokens: int = MAX_TOKENS
+    ) -> Iterator[list[int]]:
+        """Places of token sequences that are read together: of like length, the longest first, as
+        fairseq's LSTM wants it within a batch, and so that memory is short at once.
+
+        Args:
+            sources: token sequences, without the end of sentence
+            max_tokens: tokens of a batch, padding included; a longer sequence is alone
+        """
+        batch: list[int] = []
+        for i in sorted(range(len(sources)), key=lambda i: -len(sources[i])):
+            if batch and (len(sources[batch[0]]) + 1) * (len(batch) + 1) > max_tokens:
+                yield batch
+                batch = []
+            batch.append(i)
+        if batch:
+            yield batch
+
+
+def check_whole_number(name: str, value: Any) -> None:
+    """Refuses what is no whole number from 1.
+
+    Raises:
+        UserError: naming it
+    """
+    if type(value) is not int or value < 1:
+        raise UserError(f"{name} is {value!r}: expected a whole number from 1")
+
+
+def is_no_list(texts: Any) -> bool:
+    """Whether something cannot stand for several texts in their order."""
+    return isinstance(texts, bytes | Mapping | set) or not isinstance(texts, Iterable)
+
+
+def shown(value: Any) -> str:
+    """A value as a message shows it."""
+    return textwrap.shorten(repr(value), 60, placeholder="...")
+
+
+def _check_task(folder: ModelFolder, task: str) -> None:
+    config = folder.config
+    if config.task == task:
+        return
+    if config.task == TRANSLATION:
+        languages = f"{config.text.source_lang} to {config.text.target_lang}"
+        raise UserError(f"{folder.path}: translates from {languages}: that is ea-translate's work")
+    raise UserError(
+        f"{folder.path}: holds a language model, which translates nothing: ea-generate goes on "
+        "with a text"
+    )
+
+
+def _check_same_text(folder: ModelFolder, other: ModelFolder) -> None:
+    """Refuse an ensemble of models that read or write different tokens."""
+    if folder.config.text != other.config.text:
+        raise UserError(
+            f"{other.path}: has other languages or text settings than {folder.path}: "
+            f"{other.config.text}, {folder.config.text}"
+        )
+    names = [*folder.config.dictionaries, folder.config.codes]
+    for name in filter(None, names):
+        if sha256(folder.path / name) != sha256(other.path / name):
+            raise UserError(f"{other.path / name}: differs from {folder.path / name}")

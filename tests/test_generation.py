@@ -1,0 +1,203 @@
+"""Going on with prefixes: the hypotheses of fairseq's search, and the text around them."""
+
+import random
+
+import pytest
+import torch
+from fairseq.sequence_generator import SequenceGenerator
+from small_folders import strong_language_model, write_folder, write_language_model
+from small_models import EOS, PAD, VOCABULARY, dictionary, padded
+
+from ea_fairseq import LanguageModel, Sampling, Translator
+from ea_fairseq.errors import UserError
+from ea_fairseq.translation.building import build_model
+from ea_fairseq.translation.model_folder import LANGUAGE_MODELING, Search
+from ea_fairseq.translation.search import BeamSearch
+
+WORDS = dictionary()
+ARCHITECTURES = ("ea_transformer_lm_lite", "transformer_lm_lite", "bet_transformer_lm_lite")
+SETTINGS = {
+    "beam 5": Search(max_len_b=22),
+    "beam 3, long": Search(beam=3, lenpen=1.5, max_len_b=22),
+    "with unknown": Search(unkpen=-3.0, max_len_b=15),
+    "not normalized": Search(unnormalized=True, max_len_b=15),
+    "beam over the dictionary": Search(beam=40, max_len_b=9),
+}
+
+
+def prefixes(count, seed, least=1, most=7):
+    draw = random.Random(seed)
+    lengths = [draw.randint(least, most) for _ in range(count)]
+    return [[draw.randrange(3, VOCABULARY) for _ in range(length)] for length in lengths]
+
+
+def of_fairseq(models, batch, search):
+    """What fairseq-interactive finds for prefixes in one batch."""
+    generator = SequenceGenerator(
+        models,
+        WORDS,
+        beam_size=search.beam,
+        max_len_b=search.max_len_b,
+        min_len=search.min_len,
+        normalize_scores=not search.unnormalized,
+        len_penalty=search.lenpen,
+        unk_penalty=search.unkpen,
+    )
+    forced = padded([torch.tensor(prefix, dtype=torch.long) for prefix in batch])
+    read = torch.cat([torch.full((len(batch), 1), EOS), forced], dim=1)
+    sample = {"net_input": {"src_tokens": read, "src_lengths": read.ne(PAD).sum(dim=1)}}
+    return generator.generate(models, sample, prefix_tokens=forced, bos_token=EOS)
+
+
+def check(models, batch, search):
+    expected = of_fairseq(models, batch, search)
+    found = BeamSearch(models, WORDS).go_on(batch, search)
+    for ours, theirs in zip(found, expected, strict=True):
+        assert len(ours) == len(theirs) > 0
+        for mine, other in zip(ours, theirs, strict=True):
+            assert mine.tokens == other["tokens"].tolist()
+            assert mine.score == pytest.approx(other["score"].item(), abs=1e-5)
+            scores = other["positional_scores"].tolist()
+            assert mine.token_scores == pytest.approx(scores, abs=1e-5)
+    return found
+
+
+@pytest.mark.parametrize("search", SETTINGS.values(), ids=SETTINGS.keys())
+@pytest.mark.parametrize("arch", ARCHITECTURES)
+def test_prefixes_of_all_lengths_in_a_batch_have_fairseqs_hypotheses(arch, search):
+    batch = prefixes(20, seed=1)
+    found = check([strong_language_model(arch)], batch, search)
+    for prefix, hypotheses in zip(batch, found, strict=True):
+        assert all(h.tokens[: len(prefix)] == prefix for h in hypotheses)
+    assert len({len(h.tokens) for hypotheses in found for h in hypotheses}) > 1
+
+
+def test_the_least_length_counts_the_prefix():
+    """fairseq's begins behind the longest prefix of a batch: prefixes of one length."""
+    batch = prefixes(20, seed=1, least=4, most=4)
+    for hypotheses in check([strong_language_model()], batch, Search(min_len=9, max_len_b=22)):
+        assert all(len(hypothesis.tokens) > 9 for hypothesis in hypotheses)
+
+
+def test_without_a_prefix_it_begins_at_the_end_of_a_line():
+    check([strong_language_model()], [[]], Search(max_len_b=22))
+
+
+def test_an_ensemble_of_language_models():
+    models = [strong_language_model(arch, n) for n, arch in enumerate(ARCHITECTURES)]
+    check(models, prefixes(12, seed=2), Search(beam=3, max_len_b=15))
+
+
+@pytest.mark.parametrize(
+    ("arch", "options"),
+    [
+        ("transformer_lm", {"adaptive_softmax_cutoff": "8,12", "decoder_attention_heads": 2}),
+        ("lstm_lm", {"decoder_hidden_size": 16, "decoder_layers": 1}),
+        ("fconv_lm", {"decoder_layers": "[(16, 3)] * 2"}),
+    ],
+)
+def test_other_language_models_of_fairseq(arch, options):
+    torch.manual_seed(0)
+    options = {"decoder_embed_dim": 16, "max_target_positions": 30, **options}
+    model = build_model(arch, options, (WORDS, WORDS), LANGUAGE_MODELING).eval()
+    check([model], prefixes(6, seed=3), Search(beam=3, max_len_b=10))
+
+
+@pytest.mark.parametrize("search", [Search(max_len_a=1.0, max_len_b=9), Search(40, max_len_b=9)])
+def test_a_prefix_is_gone_on_with_the_same_alone_and_in_any_batch(search):
+    owner = BeamSearch([strong_language_model()], WORDS)
+    batch = prefixes(15, seed=4, least=0)
+    for prefix, together in zip(batch, owner.go_on(batch, search), strict=True):
+        (alone,) = owner.go_on([prefix], search)
+        assert [h.tokens for h in alone] == [h.tokens for h in together]
+        for one, other in zip(alone, together, strict=True):
+            assert one.score == pytest.approx(other.score, abs=1e-5)
+            limit = int(search.max_len_a * len(prefix)) + 9
+            assert one.cut == other.cut == (len(one.tokens) == limit + 1)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return write_language_model(tmp_path_factory.mktemp("generation") / "model")
+
+
+@pytest.fixture(scope="module")
+def model(folder):
+    return LanguageModel(folder)
+
+
+LINES = ["w1 w2 w3", "", "w4", "w5 w6 new w8", "w4"]
+
+
+def test_step_by_step_scores_are_those_of_a_full_pass(model):
+    """`score` reads a text at once, and with others of all lengths beside it."""
+    found = [c for line in model.generate(LINES, n_best=3, details=True) for c in line]
+    texts = [continuation.text for continuation in found]
+    for continuation, likelihood in zip(found, model.score(texts), strict=True):
+        assert likelihood.tokens == continuation.tokens
+        assert likelihood.token_scores == pytest.approx(continuation.token_scores, abs=1e-5)
+        assert likelihood.score == pytest.approx(continuation.score, abs=1e-5)
+        assert likelihood.perplexity == pytest.approx(2**-continuation.score, rel=1e-4)
+    assert model.score("").tokens == ["</s>"]
+
+
+def test_texts_are_in_their_places_and_begin_with_their_prefixes(model):
+    texts = model.generate(LINES)
+    assert list(model.stream(iter(LINES), buffer=2)) == texts
+    assert texts == [model.generate(line) for line in LINES]
+    assert texts[2] == texts[4] and texts[2].startswith("w4 ")
+    assert texts[3].startswith("w5 w6 <unk> w8 ")
+    assert all(len(texts) == 3 for texts in model.generate(LINES, beam=4, n_best=3))
+
+
+def test_the_limit_counts_what_is_behind_the_prefix(model):
+    for continuation in model.generate(LINES, max_len=2, details=True):
+        written = len(continuation.tokens) - len(continuation.prefix_tokens) - 1
+        assert 0 <= written <= 2 and continuation.cut == (written == 2)
+
+
+def test_what_is_longer_than_the_positions_is_told_and_the_rest_is_there(model):
+    """39 of 40 positions, as the end of a line stands before the first token."""
+    longest, longer = " ".join(["w1"] * 39), " ".join(["w1"] * 40)
+    (fits, too_long, short) = model.generate([longest, longer, "w1"], details=True)
+    assert fits.text == longest and fits.cut and fits.problem is None
+    assert too_long.problem == "40 subwords; the model takes 39" and too_long.text == ""
+    assert short.text.startswith("w1 ")
+    for call in (model.generate, model.score):
+        with pytest.raises(UserError, match="^text 2: 40 subwords; the model takes 39$"):
+            call(["w1", longer])
+
+
+def test_models_of_the_other_task_are_refused(folder, tmp_path):
+    translates = write_folder(tmp_path / "translates")
+    with pytest.raises(UserError, match="translates: translates from de to en: .*ea-translate"):
+        LanguageModel(translates)
+    with pytest.raises(UserError, match="model: holds a language model.*: ea-generate"):
+        Translator(folder)
+    with pytest.raises(UserError, match="holds a language model"):
+        Translator([translates, folder])
+
+
+@pytest.mark.parametrize(
+    "options, message",
+    [
+        ({"max_len": 0}, "max_len is 0: expected a whole number from 1"),
+        ({"n_best": 6}, "n_best is 6: choose from 1 to beam, 5"),
+        ({"beam": 0}, "beam is 0"),
+        ({"sampling": Sampling(), "n_best": 1001}, "n_best is 1001: choose from 1 to the most, 10"),
+        ({"sampling": Sampling(), "beam": 5}, "beam goes with beam search, not with sampling"),
+        ({"sampling": Sampling(), "lenpen": 1.0}, "lenpen goes with beam search"),
+        ({"max_tokens": 0}, "max_tokens is 0"),
+    ],
+)
+def test_options_that_cannot_be_are_refused(model, options, message):
+    with pytest.raises(UserError, match=message):
+        model.generate("w1", **options)
+
+
+def test_what_is_no_text_is_refused(model):
+    for texts in (b"w1", {"w1": 1}, 3, ["w1", 4]):
+        with pytest.raises(UserError, match="expected text|is no text"):
+            model.generate(texts)
+    with pytest.raises(UserError, match="expected a list of texts, or an iterator"):
+        list(model.stream("w1"))
