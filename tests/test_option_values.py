@@ -20,6 +20,7 @@ def refused(done):
         (["--lr", "0.1,0"], "--lr is [0.1, 0.0]: each must be above 0"),
         (["--adam-betas", "0.9"], "--adam-betas is 0.9: expected two numbers from 0 to below 1"),
         (["--adam-betas", "(0.9,1)"], "--adam-betas is (0.9,1): expected two numbers from 0 to"),
+        (["--adam-betas=x()"], "--adam-betas is x(): expected two numbers from 0 to below 1"),
         (["--dropout", "1.5"], "--dropout is 1.5: expected a number from 0 to 1"),
         (["--max-tokens", "0"], "--max-tokens is 0: expected a number from 1"),
     ],

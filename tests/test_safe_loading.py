@@ -123,6 +123,12 @@ def test_settings_are_values():
             literal(text)
 
 
+def test_settings_nested_too_deeply_are_no_value():
+    for text in ("-" * 50_000 + "1", "1" + "*1" * 20_000, "(" * 300 + "1"):
+        with pytest.raises(UserError, match="is no value"):
+            literal(text)
+
+
 def save(content, path):
     torch.save(content, path)
     return str(path)

@@ -26,6 +26,8 @@ _OPERATORS = {
     ast.UAdd: operator.pos,
     ast.USub: operator.neg,
 }
+# What parsing and computing raise; the last two for what is nested too deeply.
+_NO_VALUE = (ValueError, SyntaxError, TypeError, ArithmeticError, RecursionError, MemoryError)
 
 
 def literal(text: str) -> Any:
@@ -36,7 +38,7 @@ def literal(text: str) -> Any:
     """
     try:
         return _value(ast.parse(text.strip(), mode="eval").body)
-    except (ValueError, SyntaxError, TypeError, ArithmeticError) as error:
+    except _NO_VALUE as error:
         raise UserError(
             f"the setting {text!r} is no value (a number, string, list, tuple or dict, with"
             " + - * /) and was not executed"

@@ -75,7 +75,10 @@ def check_betas(args: Any, where: str) -> None:
         given = getattr(args, option, None)
         if given is None:
             continue
-        value = literal(given) if isinstance(given, str) else given
+        try:
+            value = literal(given) if isinstance(given, str) else given
+        except ValueError:
+            value = None
         numbers = list(value) if isinstance(value, list | tuple) else []
         if len(numbers) != 2 or not all(
             isinstance(number, int | float) and 0 <= number < 1 for number in numbers
