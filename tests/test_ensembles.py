@@ -67,7 +67,7 @@ def test_an_ensemble_is_translated_scored_and_recorded_as_a_run(main, tmp_path):
     assert code == 0 and "generate  again" not in output
     (seeds[0] / "averaged.pt").unlink()
     shutil.copy(seeds[1] / "checkpoints" / "checkpoint7.pt", seeds[1] / "averaged.pt")
-    code, output = main("--seeds", "1", "2", "--ensemble")
+    code, output = main("--seeds", "1", "2", "--ensemble", "--jobs", "2")
     assert "generate  again, settings changed: models.2: " in output
     assert (seeds[0] / "averaged.pt").exists() and "models.1" not in output
     assert (folder / "generate" / "first.en").read_text().splitlines() != found

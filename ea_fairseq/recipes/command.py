@@ -261,8 +261,7 @@ def run_recipe(recipe: Recipe, corpus: corpus_config.Corpus, args: argparse.Name
             with locked(run.folder) as lock:
                 from ..models.cost import cost  # takes torch and fairseq
 
-                options = (args.threads, args.verbose, cost, args.ensemble)
-                work = RecipeRun(recipe, corpus, run, lock, *options)
+                work = RecipeRun(recipe, corpus, run, lock, args.threads, args.verbose, cost)
                 finished &= work.do(args.steps, args.fresh)
     if not finished:
         return
@@ -296,10 +295,17 @@ def finish(
     """
     ensemble = ensemble_of(runs) if args.ensemble else None
     if ensemble is not None:
-        with locked(ensemble.folder) as lock:
-            from ..models.cost import cost
+        from ..models.cost import cost
 
-            work = EnsembleRun(recipe, corpus, ensemble, lock, args.threads, args.verbose, cost)
+        options = args.threads, args.verbose, cost
+        for run in ensemble.members:
+            if not run.model(recipe).exists():  # deleted after its use
+                with locked(run.folder) as lock:
+                    RecipeRun(recipe, corpus, run, lock, *options, keep_model=True).do(
+                        ["average"], fresh=False
+                    )
+        with locked(ensemble.folder) as lock:
+            work = EnsembleRun(recipe, corpus, ensemble, lock, *options)
             work.do(list(work.steps), args.fresh)
     print_results(runs)
     if ensemble is not None:
