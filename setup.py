@@ -57,6 +57,7 @@ setup(
     entry_points={
         "console_scripts": [
             "ea-translate = ea_fairseq.translation.command:main",
+            "ea-generate = ea_fairseq.translation.generate_command:main",
             "ea-recipe = ea_fairseq.recipes.command:run",
         ]
     },

@@ -146,7 +146,8 @@ def test_texts_are_in_their_places_and_begin_with_their_prefixes(model):
     assert list(model.stream(iter(LINES), buffer=2)) == texts
     assert texts == [model.generate(line) for line in LINES]
     assert texts[2] == texts[4] and texts[2].startswith("w4 ")
-    assert texts[3].startswith("w5 w6 <unk> w8 ")
+    assert texts[3].startswith("w5 w6 new w8 ")
+    assert model.generate(LINES[3], details=True).tokens[:4] == ["w5", "w6", "<unk>", "w8"]
     assert all(len(texts) == 3 for texts in model.generate(LINES, beam=4, n_best=3))
 
 

@@ -213,7 +213,8 @@ def test_an_exported_model_writes_what_fairseq_interactive_writes(exported, tmp_
         assert len(hypotheses) == len(scores) == 2 * len(lines)
         ours = [(str(n), one) for n, texts in enumerate(found) for one in texts]
         for (number, one), (of, score, text), each in zip(ours, hypotheses, scores, strict=True):
-            assert (number, one.text) == (of, text)
+            assert (number, one.tokens[:-1]) == (of, text.split())
+            assert one.text == " ".join(one.tokens[:-1]).replace("<unk>", "new", 1)
             assert one.score == pytest.approx(float(score), abs=1e-4)
             assert one.token_scores == pytest.approx([float(x) for x in each.split()], abs=1e-4)
 
@@ -338,5 +339,8 @@ def test_the_pages_commands_run_as_they_stand(tmp_path):
         done = run("interactive", *arguments, "--input", tmp_path / "prefix")
         assert done.status == 0, done.errors()
         assert len(re.findall(r"^H-0\t", done.output(), re.M)) == 1
+        (export,) = re.findall(r"`python scripts/export_model.py ([^`]+)`", PAGE.read_text())
+        assert export_model.main(shlex.split(export)) == 0
+        assert LanguageModel(export.split()[-1]).generate("w1").startswith("w1")
     finally:
         os.chdir(before)

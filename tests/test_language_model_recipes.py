@@ -6,6 +6,7 @@ import math
 import shlex
 import tarfile
 import zipfile
+from ast import literal_eval
 from importlib import import_module
 from pathlib import Path
 
@@ -15,7 +16,7 @@ import torch
 from fairseq.checkpoint_utils import load_model_ensemble_and_task
 from fairseq.data import Dictionary
 from fairseq.data.data_utils import load_indexed_dataset
-from pages import commands
+from pages import blocks, commands
 from tiny_language import LINES, make_corpus
 from tiny_translation import REPOSITORY, arguments, write_yaml
 
@@ -28,6 +29,7 @@ from ea_fairseq.corpus.readers import read_bytes
 from ea_fairseq.recipes import command as run_recipe
 from ea_fairseq.recipes.perplexity import read_losses
 from ea_fairseq.recipes.recipe import load_recipe, variants
+from ea_fairseq.translation import generate_command
 
 EXAMPLES = REPOSITORY / "examples" / "language_modeling"
 ARTICLE = " \n = A title = \n \n A <unk> dog <unk> sees a cat , 3 @,@ 000 times . \n A dog . \n"
@@ -284,8 +286,9 @@ def test_what_is_done_is_not_done_again_and_other_text_is_refused(recipes, capfd
     assert "was trained on other data (train.en" in capfd.readouterr().err
 
 
-def test_the_pages_commands_run_on_what_was_trained(recipes, tmp_path, monkeypatch, capsys):
-    """Those that look at runs of CLDR's sentences, which take minutes; this one twice, as two."""
+@pytest.fixture
+def as_on_the_page(recipes, tmp_path, monkeypatch):
+    """A folder with runs of CLDR's sentences, which take minutes: this one twice, as two."""
     monkeypatch.chdir(tmp_path)
     Path("work/runs/cldr.en").mkdir(parents=True)
     for name in ("transformer_lm_lite", "ea_transformer_lm_lite"):
@@ -293,6 +296,9 @@ def test_the_pages_commands_run_on_what_was_trained(recipes, tmp_path, monkeypat
     Path("work/data").mkdir()
     Path("work/data/cldr.en").symlink_to(recipes.parent / "work" / "data" / "tiny.en")
     Path("lines.en").symlink_to("work/data/cldr.en/bpe/test.en")  # the page's are its first
+
+
+def test_the_pages_commands_run_on_what_was_trained(as_on_the_page, capsys):
     for page in ("README.md", "RESULTS.md"):
         shown = [c for c in commands(EXAMPLES / page) if c.startswith("python scripts/")]
         assert len(shown) == 2
@@ -300,6 +306,24 @@ def test_the_pages_commands_run_on_what_was_trained(recipes, tmp_path, monkeypat
             assert import_module(Path(script).stem).main(words) == 0
         printed = capsys.readouterr().out
         assert "perplexity per word, context window 8" in printed and "\n| layer |" in printed
+
+
+def test_the_page_uses_what_was_trained(as_on_the_page, capsys):
+    Path("beginnings.txt").write_text("A dog\n\nA cat sees\n")
+    shown = [
+        shlex.split(c) for c in commands(EXAMPLES / "README.md") if c.startswith("ea-generate")
+    ]
+    assert len(shown) == 2
+    for number, words in zip((1, 3), shown, strict=True):
+        arguments = [{"<": "--input", ">": "--output"}.get(word, word) for word in words[1:]]
+        assert generate_command.main(arguments) == 0
+        lines = Path(arguments[-1]).read_text().splitlines()
+        assert len(lines) == 3 * number and all(line.startswith("A dog") for line in lines[:number])
+    (code,) = blocks(EXAMPLES / "README.md", "python")
+    exec(code, {})
+    text, drawn, perplexity = capsys.readouterr().out.splitlines()
+    assert text.startswith("I would like") and len(literal_eval(drawn)) == 3
+    assert float(perplexity) > 1
 
 
 @pytest.fixture(scope="module")

@@ -163,19 +163,19 @@ def test_a_device_is_written_to(folder, tmp_path, capsys):
 
 
 def test_an_interrupt_keeps_what_was_translated(folder, tmp_path, monkeypatch, capsys):
-    from ea_fairseq.translation import command
+    from ea_fairseq.translation import command, line_command
 
     def lines(*_):
         yield from ("w4", "w4")
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(command, "_lines", lines)
+    monkeypatch.setattr(line_command, "lines", lines)
     output = tmp_path / "out"
     given = [str(folder), "--buffer-size", "1", "--output", str(output)]
     assert command.main(given) == 130
     part = tmp_path / "out.part"
     assert part.read_text() == f"{Translator(folder).translate('w4')}\n" * 2
-    message = f"ea-translate: interrupted: {part} has what was translated\n"
+    message = f"ea-translate: interrupted: {part} has what was written\n"
     assert capsys.readouterr().err == message and list(tmp_path.iterdir()) == [part]
 
 

@@ -11,7 +11,9 @@ decoders.py            a model's decoder step by step, compiled or fairseq's own
 text_model.py          what the two classes that follow share: folders, loaded, and their text
 translator.py          `Translator`: text in, text out
 language_model.py      `LanguageModel`: the beginning of a text in, the whole text out
+line_command.py        what the two commands that follow share: lines in, lines out
 command.py             ``ea-translate``
+generate_command.py    ``ea-generate``
 attention_maps.py      what every attention of a model looked at
 views.py               those maps as people look at them: fresh, what is added, evolved
 plots.py               pictures of them

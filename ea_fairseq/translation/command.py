@@ -3,17 +3,12 @@
 from __future__ import annotations
 
 import argparse
-import contextlib
 import json
-import logging
-import os
 import sys
-from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import TYPE_CHECKING, Any
 
-from ..files import check_is_text, check_output, is_stream, named_error, new_file, writing_mode
-from . import seeing
+from . import line_command, seeing
 
 if TYPE_CHECKING:
     from .translator import Translation
@@ -28,10 +23,6 @@ _DESCRIPTION = """Translate lines of text with a model folder.
 Every line has its translation in its place; an empty line an empty one. On a terminal each line is
 answered as it is typed. The exit code is 1 where a line could not be translated, which is told at
 the end; the others are there."""
-
-#: Lines that are read, sorted by length and translated together where nobody waits for an answer.
-_BUFFER = 2000
-_PROBLEMS_SHOWN = 20
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -59,20 +50,7 @@ def main(argv: list[str] | None = None) -> int:
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """All options but the model."""
-    files = parser.add_argument_group("files")
-    files.add_argument("--input", type=Path, metavar="FILE", help="(default: standard input)")
-    files.add_argument(
-        "--output",
-        type=Path,
-        metavar="FILE",
-        help="there when complete; FILE.part of an interrupted one (default: standard output)",
-    )
-    files.add_argument(
-        "--buffer-size",
-        type=int,
-        metavar="N",
-        help=f"translate N lines at a time (default: {_BUFFER}; 1 from a terminal)",
-    )
+    line_command.add_files(parser, "translate")
     search = parser.add_argument_group("search")
     search.add_argument("--beam", type=int, metavar="N", help="(default: the model's own)")
     search.add_argument("--lenpen", type=float, metavar="P", help="(default: the model's own)")
@@ -109,21 +87,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     shown.add_argument(
         "--json", action="store_true", help="an object a line instead, with tokens and scores"
     )
-    machine = parser.add_argument_group("machine")
-    machine.add_argument("--threads", type=int, metavar="N", help="(default: torch's choice)")
-    machine.add_argument("--device", default="cpu", help="torch's name of it (default: cpu)")
-    machine.add_argument(
-        "--dtype",
-        choices=("float32", "bfloat16", "int8"),
-        default="float32",
-        help="of numbers (default: float32); int8 is about as good and faster on a CPU",
-    )
-    machine.add_argument(
-        "--max-tokens",
-        type=int,
-        metavar="N",
-        help="source tokens translated at once (default: what is fast)",
-    )
+    line_command.add_machine(parser, "source tokens translated")
 
 
 def run(models: list[Path], args: argparse.Namespace, program: str) -> int:
@@ -137,43 +101,11 @@ def run(models: list[Path], args: argparse.Namespace, program: str) -> int:
     Returns:
         the exit code
     """
-    logging.basicConfig(format=f"{program}: %(message)s", level=logging.WARNING)
-    try:
-        problems, untranslated = _translate(models, args)
-    except (ValueError, OSError) as error:
-        reason: object = error
-        if isinstance(error, OSError) and error.filename is not None:
-            reason = f"{error.strerror}: {error.filename}"
-        if isinstance(error, BrokenPipeError):  # whoever reads our output has enough
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        else:
-            print(f"{program}: error: {reason}", file=sys.stderr)
-        return 1
-    except KeyboardInterrupt as interrupt:
-        if interrupt.args:
-            print(f"{program}: {interrupt}", file=sys.stderr)
-        return 130
-    for number, problem in problems[:_PROBLEMS_SHOWN]:
-        print(f"{program}: line {number}: {problem}", file=sys.stderr)
-    if len(problems) > _PROBLEMS_SHOWN:
-        numbers = ", ".join(str(number) for number, _ in problems[_PROBLEMS_SHOWN:])
-        print(f"{program}: likewise lines {numbers}", file=sys.stderr)
-    return 1 if untranslated else 0
+    return line_command.run(lambda: _translate(models, args), program)
 
 
-def _translate(models: list[Path], args: argparse.Namespace) -> tuple[list[tuple[int, str]], bool]:
-    """Translates; returns the lines with problems (numbers from 1, and what is the matter), and
-    whether any of them is without translation."""
-    if args.buffer_size is not None and args.buffer_size < 1:
-        raise ValueError(f"--buffer-size {args.buffer_size}: give 1 or more")
-    talking = args.input is None and sys.stdin is not None and sys.stdin.isatty()
-    if args.input is not None and not args.input.exists():
-        raise ValueError(f"{args.input}: no such file")
-    if args.output is not None:
-        check_output(args.output, "--output", [args.input or Path("/dev/stdin")])
-    if args.input is not None and args.input.is_file():
-        with open(args.input, "rb") as file:
-            check_is_text(file.read(10), str(args.input))
+def _translate(models: list[Path], args: argparse.Namespace) -> line_command.Outcome:
+    talking = line_command.check_files(args)
     if talking:
         print("loading ...", end="", file=sys.stderr, flush=True)
 
@@ -190,70 +122,24 @@ def _translate(models: list[Path], args: argparse.Namespace) -> tuple[list[tuple
             file=sys.stderr,
         )
     answers = translator.stream(
-        _lines(args.input, talking),
-        buffer=args.buffer_size or (1 if talking else _BUFFER),
+        line_command.lines(args.input, talking),
+        buffer=line_command.buffer_size(args, talking),
         long=args.long,
         details=True,
         attention=args.alignments,
         progress=sys.stderr.isatty() and not talking,
         **options,
     )
-    problems, untranslated = [], False
-    with _output(args.output) as output:
-        for number, answer in enumerate(answers, start=1):
-            found = answer if isinstance(answer, list) else [answer]
-            for line in [_json(found, args)] if args.json else [_line(t, args) for t in found]:
-                output.write(f"{line}\n")
-            output.flush()
-            if found[0].problem is not None:
-                problems.append((number, found[0].problem))
-                untranslated |= not found[0].parts
-    return problems, untranslated
+    found = (answer if isinstance(answer, list) else [answer] for answer in answers)
+    written = ((_shown(texts, args), texts[0].problem, bool(texts[0].parts)) for texts in found)
+    return line_command.write(args.output, written)
 
 
-def _lines(path: Path | None, talking: bool) -> Iterator[str]:
-    from ..compat.dirty_input import read_lines
-
-    lines = read_lines("-" if path is None else str(path))
-    while True:
-        if talking:
-            print("> ", end="", file=sys.stderr, flush=True)
-        line = next(lines, None)
-        if line is None:
-            break
-        yield line
-    if talking:
-        print(file=sys.stderr)
-
-
-@contextlib.contextmanager
-def _output(path: Path | None) -> Iterator[TextIO]:
-    """Standard output, or a file that is there when it is complete; UTF-8 whatever the locale.
-
-    Raises:
-        OSError: naming the file
-        KeyboardInterrupt: which says where the lines are that were written before it
-    """
-    if path is None:
-        if hasattr(sys.stdout, "reconfigure"):
-            sys.stdout.reconfigure(encoding="utf-8", newline="\n")
-        yield sys.stdout
-        return
-    path.parent.mkdir(parents=True, exist_ok=True)
-    try:
-        with new_file(path) as temporary:
-            try:
-                mode = writing_mode(temporary)
-                with open(temporary, mode, encoding="utf-8", newline="\n") as file:
-                    yield file
-            except KeyboardInterrupt:
-                if is_stream(path) or not temporary.stat().st_size:
-                    raise
-                part = temporary.with_suffix(".part")
-                os.replace(temporary, part)
-                raise KeyboardInterrupt(f"interrupted: {part} has what was translated") from None
-    except OSError as error:
-        raise error if error.filename is not None else named_error(error, path) from None
+def _shown(found: list[Translation], args: argparse.Namespace) -> list[str]:
+    """What is written of a line's translations."""
+    if args.json:
+        return [_json(found, args)]
+    return [_line(translation, args) for translation in found]
 
 
 def _line(translation: Translation, args: argparse.Namespace) -> str:

@@ -28,9 +28,10 @@ class Continuation:
 
     Attributes:
         prefix: the beginning that was given
-        text: the whole text, the prefix among it, as the model's tokens say it
-        prefix_tokens: what the model read
-        tokens: of the whole text; the end of sentence, ``</s>``, is the last
+        text: the whole text, the prefix among it, as its tokens say it
+        prefix_tokens: of the prefix, in subwords
+        tokens: of the whole text, as the model knows them: what of the prefix it does not know is
+            ``<unk>``; the end of sentence, ``</s>``, is the last
         token_scores: log-probability of each token, those of the prefix among them, to base 2, as
             fairseq-interactive prints them
         score: their sum divided by their number to the power of the length penalty
@@ -54,7 +55,8 @@ class Likelihood:
 
     Attributes:
         text: the text
-        tokens: what the model read of it, and the end of sentence, ``</s>``, behind
+        tokens: as the model knows them, what it does not know as ``<unk>``; the end of sentence,
+            ``</s>``, is the last
         token_scores: log-probability of each token, to base 2
     """
 
@@ -184,19 +186,16 @@ class LanguageModel(TextModel):
         check_whole_number("max_tokens", max_tokens)
         texts = [text] if one else list(text)
         tokens = [self.tokens(line) for line in texts]
-        for number, found in enumerate(tokens, start=1):
-            if problem := self._problem(found):
+        for number, split in enumerate(tokens, start=1):
+            if problem := self._problem(split):
                 raise UserError(f"text {number}: {problem}")
-        scores: list[list[float]] = [[] for _ in texts]
+        words = self.target_dictionary
+        found: dict[int, Likelihood] = {}
         for batch in self.batches(tokens, max_tokens):
-            found = self._scores([self.numbers(tokens[i]) for i in batch])
-            for i, values in zip(batch, found, strict=True):
-                scores[i] = values
-        results = [
-            Likelihood(line, [*found, EOS], values)
-            for line, found, values in zip(texts, tokens, scores, strict=True)
-        ]
-        return results[0] if one else results
+            numbers = [self.numbers(tokens[i]) for i in batch]
+            for i, read, scores in zip(batch, numbers, self._scores(numbers), strict=True):
+                found[i] = Likelihood(texts[i], [*(words[n] for n in read[:-1]), EOS], scores)
+        return found[0] if one else [found[i] for i in range(len(texts))]
 
     @torch.inference_mode()
     def _scores(self, texts: list[list[int]]) -> list[list[float]]:
@@ -311,7 +310,7 @@ class LanguageModel(TextModel):
         written = [words[number] for number in hypothesis.tokens[:-1]]
         return Continuation(
             prefix,
-            self.text(written),
+            self.text([*tokens, *written[len(tokens) :]]),
             tokens,
             [*written, EOS],
             [score / math.log(2) for score in hypothesis.token_scores],

@@ -1,0 +1,183 @@
+"""What commands share that answer lines of text: files, standard streams, the machine, mistakes."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import logging
+import os
+import sys
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import TextIO
+
+from ..files import check_is_text, check_output, is_stream, named_error, new_file, writing_mode
+
+#: Lines that are read, sorted by length and answered together where nobody waits for an answer.
+BUFFER = 2000
+_PROBLEMS_SHOWN = 20
+
+#: Lines with problems, numbered from 1, and whether any of them has no answer.
+Outcome = tuple[list[tuple[int, str]], bool]
+
+
+def add_files(parser: argparse.ArgumentParser, verb: str) -> None:
+    """Options of where lines come from and go to; ``verb`` says what is done to them."""
+    files = parser.add_argument_group("files")
+    files.add_argument("--input", type=Path, metavar="FILE", help="(default: standard input)")
+    files.add_argument(
+        "--output",
+        type=Path,
+        metavar="FILE",
+        help="there when complete; FILE.part of an interrupted one (default: standard output)",
+    )
+    files.add_argument(
+        "--buffer-size",
+        type=int,
+        metavar="N",
+        help=f"{verb} N lines at a time (default: {BUFFER}; 1 from a terminal)",
+    )
+
+
+def add_machine(parser: argparse.ArgumentParser, tokens: str) -> None:
+    """Options of where to compute; ``tokens`` says which of them are counted."""
+    machine = parser.add_argument_group("machine")
+    machine.add_argument("--threads", type=int, metavar="N", help="(default: torch's choice)")
+    machine.add_argument("--device", default="cpu", help="torch's name of it (default: cpu)")
+    machine.add_argument(
+        "--dtype",
+        choices=("float32", "bfloat16", "int8"),
+        default="float32",
+        help="of numbers (default: float32); int8 is about as good and faster on a CPU",
+    )
+    machine.add_argument(
+        "--max-tokens",
+        type=int,
+        metavar="N",
+        help=f"{tokens} at once (default: what is fast)",
+    )
+
+
+def run(answer: Callable[[], Outcome], program: str) -> int:
+    """Answers lines; what goes wrong is told on standard error.
+
+    Args:
+        answer: does it
+        program: name for messages
+
+    Returns:
+        the exit code: 0 when every line has its answer
+    """
+    logging.basicConfig(format=f"{program}: %(message)s", level=logging.WARNING)
+    try:
+        problems, unanswered = answer()
+    except (ValueError, OSError) as error:
+        reason: object = error
+        if isinstance(error, OSError) and error.filename is not None:
+            reason = f"{error.strerror}: {error.filename}"
+        if isinstance(error, BrokenPipeError):  # whoever reads our output has enough
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        else:
+            print(f"{program}: error: {reason}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt as interrupt:
+        if interrupt.args:
+            print(f"{program}: {interrupt}", file=sys.stderr)
+        return 130
+    for number, problem in problems[:_PROBLEMS_SHOWN]:
+        print(f"{program}: line {number}: {problem}", file=sys.stderr)
+    if len(problems) > _PROBLEMS_SHOWN:
+        numbers = ", ".join(str(number) for number, _ in problems[_PROBLEMS_SHOWN:])
+        print(f"{program}: likewise lines {numbers}", file=sys.stderr)
+    return 1 if unanswered else 0
+
+
+def check_files(args: argparse.Namespace) -> bool:
+    """Looks at the options of `add_files` before anything is loaded.
+
+    Returns:
+        whether somebody types the lines
+
+    Raises:
+        ValueError: naming what cannot be used
+    """
+    if args.buffer_size is not None and args.buffer_size < 1:
+        raise ValueError(f"--buffer-size {args.buffer_size}: give 1 or more")
+    if args.input is not None and not args.input.exists():
+        raise ValueError(f"{args.input}: no such file")
+    if args.output is not None:
+        check_output(args.output, "--output", [args.input or Path("/dev/stdin")])
+    if args.input is not None and args.input.is_file():
+        with open(args.input, "rb") as file:
+            check_is_text(file.read(10), str(args.input))
+    return args.input is None and sys.stdin is not None and sys.stdin.isatty()
+
+
+def buffer_size(args: argparse.Namespace, talking: bool) -> int:
+    """How many lines are answered at a time."""
+    return args.buffer_size or (1 if talking else BUFFER)
+
+
+def lines(path: Path | None, talking: bool) -> Iterator[str]:
+    """The lines of a file or of standard input; who types them is asked for each."""
+    from ..compat.dirty_input import read_lines
+
+    given = read_lines("-" if path is None else str(path))
+    while True:
+        if talking:
+            print("> ", end="", file=sys.stderr, flush=True)
+        line = next(given, None)
+        if line is None:
+            break
+        yield line
+    if talking:
+        print(file=sys.stderr)
+
+
+def write(path: Path | None, answers: Iterable[tuple[list[str], str | None, bool]]) -> Outcome:
+    """Writes the answers to lines as they come.
+
+    Args:
+        path: the file; None for standard output
+        answers: of each line: the lines to write, its problem or None, and whether it is answered
+    """
+    problems, unanswered = [], False
+    with _output(path) as output:
+        for number, (written, problem, is_answered) in enumerate(answers, start=1):
+            for line in written:
+                output.write(f"{line}\n")
+            output.flush()
+            if problem is not None:
+                problems.append((number, problem))
+                unanswered |= not is_answered
+    return problems, unanswered
+
+
+@contextlib.contextmanager
+def _output(path: Path | None) -> Iterator[TextIO]:
+    """Standard output, or a file that is there when it is complete; UTF-8 whatever the locale.
+
+    Raises:
+        OSError: naming the file
+        KeyboardInterrupt: which says where the lines are that were written before it
+    """
+    if path is None:
+        if hasattr(sys.stdout, "reconfigure"):
+            sys.stdout.reconfigure(encoding="utf-8", newline="\n")
+        yield sys.stdout
+        return
+    path.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        with new_file(path) as temporary:
+            try:
+                mode = writing_mode(temporary)
+                with open(temporary, mode, encoding="utf-8", newline="\n") as file:
+                    yield file
+            except KeyboardInterrupt:
+                if is_stream(path) or not temporary.stat().st_size:
+                    raise
+                part = temporary.with_suffix(".part")
+                os.replace(temporary, part)
+                raise KeyboardInterrupt(f"interrupted: {part} has what was written") from None
+    except OSError as error:
+        raise error if error.filename is not None else named_error(error, path) from None
