@@ -26,6 +26,7 @@ _MODULES = (
     "empty_sources",
     "dirty_input",
     "numpy_2",
+    "adaptive_layers",
     "scored_blocks",
     "missing_options",
     "generation_options",
