@@ -78,6 +78,7 @@ def strong_language_model(arch="ea_transformer_lm_lite", seed=1, **options):
                 parameter.normal_(std=0.5 if "output_projection" in name else 0.3)
         model.decoder.layer_norm.bias.fill_(0.5)
         # Lines end before long, and nothing begins within them.
-        model.decoder.output_projection.weight[EOS] += 0.8
-        model.decoder.output_projection.weight[BOS] -= 0.8
+        if model.decoder.output_projection is not None:
+            model.decoder.output_projection.weight[EOS] += 0.8
+            model.decoder.output_projection.weight[BOS] -= 0.8
     return model

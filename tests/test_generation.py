@@ -116,6 +116,12 @@ def test_a_prefix_is_gone_on_with_the_same_alone_and_in_any_batch(search):
             assert one.cut == other.cut == (len(one.tokens) == limit + 1)
 
 
+def test_a_prefix_is_never_cut():
+    owner, prefix = BeamSearch([strong_language_model()], WORDS), [5, 9, 4, 7]
+    ((only,),) = owner.go_on([prefix], Search(max_len_b=2))
+    assert only.tokens == [*prefix, EOS] and only.cut
+
+
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
     return write_language_model(tmp_path_factory.mktemp("generation") / "model")
@@ -139,6 +145,20 @@ def test_step_by_step_scores_are_those_of_a_full_pass(model):
         assert likelihood.score == pytest.approx(continuation.score, abs=1e-5)
         assert likelihood.perplexity == pytest.approx(2**-continuation.score, rel=1e-4)
     assert model.score("").tokens == ["</s>"]
+
+
+def test_adaptive_layers_with_tied_weights_come_back_from_their_folder(tmp_path):
+    """Of WikiText-103's recipe."""
+    cutoffs = {f"adaptive_{name}_cutoff": "8,12" for name in ("input", "softmax")}
+    sizes = {"decoder_input_dim": 16, "decoder_output_dim": 16}
+    options = {"adaptive_input": True, "tie_adaptive_weights": True, **cutoffs, **sizes}
+    model = LanguageModel(write_language_model(tmp_path / "model", options=options))
+    weights = strong_language_model(**options, max_target_positions=40).state_dict()
+    assert all(
+        torch.equal(value, weights[name]) for name, value in model.models[0].state_dict().items()
+    )
+    found = model.generate("w1 w2", details=True)
+    assert model.score(found.text).token_scores == pytest.approx(found.token_scores, abs=1e-5)
 
 
 def test_texts_are_in_their_places_and_begin_with_their_prefixes(model):

@@ -106,7 +106,8 @@ def make_parser() -> argparse.ArgumentParser:
     shown.add_argument(
         "--json", action="store_true", help="an object a line instead, with tokens and scores"
     )
-    line_command.add_machine(parser, "tokens of beginnings read")
+    dtypes = {"float32": "", "bfloat16": ""}  # what is compiled does not serve language models
+    line_command.add_machine(parser, "tokens of beginnings read", dtypes)
     return parser
 
 

@@ -39,16 +39,22 @@ def add_files(parser: argparse.ArgumentParser, verb: str) -> None:
     )
 
 
-def add_machine(parser: argparse.ArgumentParser, tokens: str) -> None:
-    """Options of where to compute; ``tokens`` says which of them are counted."""
+def add_machine(parser: argparse.ArgumentParser, tokens: str, dtypes: dict[str, str]) -> None:
+    """Options of where to compute.
+
+    Args:
+        parser: of the command
+        tokens: which of them --max-tokens counts
+        dtypes: types of numbers, the default first, and what is to be said of each
+    """
     machine = parser.add_argument_group("machine")
     machine.add_argument("--threads", type=int, metavar="N", help="(default: torch's choice)")
     machine.add_argument("--device", default="cpu", help="torch's name of it (default: cpu)")
     machine.add_argument(
         "--dtype",
-        choices=("float32", "bfloat16", "int8"),
-        default="float32",
-        help="of numbers (default: float32); int8 is about as good and faster on a CPU",
+        choices=list(dtypes),
+        default=next(iter(dtypes)),
+        help="; ".join(["of numbers (default: %(default)s)", *filter(None, dtypes.values())]),
     )
     machine.add_argument(
         "--max-tokens",

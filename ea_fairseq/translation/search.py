@@ -338,8 +338,6 @@ class _Batch:
         wanted = min(2 * beam, owner.vocabulary * width - 1, width * most)
         best, index = best.flatten(1).topk(wanted)
         token = token.view(count, -1).gather(1, index)
-        for place, only in forced.items():  # those that are impossible as well
-            token[place] = only
         first = torch.arange(count, device=self.device)[:, None] * width
         row = index.div(most, rounding_mode="floor") + first
         ends = token == owner.eos

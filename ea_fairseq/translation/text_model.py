@@ -75,8 +75,8 @@ class TextModel:
         self._beam_search = BeamSearch(self.models, self.target_dictionary, dtype == "int8")
         if dtype == "int8" and self._beam_search.compiled is None:
             raise UserError(
-                "dtype 'int8' is for one model with plain or evolving attention, on the CPU where "
-                "there is a C++ compiler: choose float32"
+                "dtype 'int8' is for one model with plain or evolving attention that translates, "
+                "on the CPU where there is a C++ compiler: choose float32"
             )
         self._processing = self.folders[0].text_processing()
 
