@@ -69,6 +69,8 @@ class Command:
             if before is not None:
                 before()
             module = __import__(f"fairseq_cli.{self.name.replace('-', '_')}", fromlist=["main"])
+            # As at its import, which may have been before this fork.
+            logging.basicConfig(level=logging.INFO, stream=sys.stdout)
             module.cli_main()
             status = 0
         except SystemExit as stop:
