@@ -103,6 +103,25 @@ def test_text_that_would_not_be_scored_is_refused():
     refused(done, "--tokens-per-sample 64: .* longer than the model's 24 positions .* give")
 
 
+@pytest.mark.parametrize("command", ["eval-lm", "generate"])
+def test_a_batch_smaller_than_the_longest_block_is_refused(command):
+    """fairseq's assertion named the option without its dashes, in a traceback, and no length."""
+    task = ["--task", "language_modeling"] if command == "generate" else []
+    arguments = evaluation(trained() / "checkpoint_last.pt", "--max-tokens", "23", *task)
+    refused(run(command, *arguments), "^error: --max-tokens 23 is too small: .* 24 tokens$")
+
+
+def test_data_of_the_other_task_are_refused_before_the_model_is_read():
+    user_dir = ["--user-dir", USER_DIR, "--path", "unread.pt"]
+    refused(
+        run("generate", corpus(), *user_dir), "dict.txt.*no language pair.*--task language_modeling"
+    )
+    refused(
+        run("train", parallel_corpus(), *training("unused")[1:]),
+        "dict.*.txt and dict.*.txt, data of a language pair.*--only-source",
+    )
+
+
 @pytest.mark.parametrize(
     ("options", "expected"),
     [

@@ -4,7 +4,9 @@ Replaced in fairseq:
 - ``data_utils.batch_by_size``: with ``--required-batch-size-multiple`` above 1 (8 is the default)
   fairseq's main branch drops the last batch if its size is no multiple of it, so training never
   sees and ``fairseq-generate`` never translates those sentences; for an empty data set it fails.
-  Up to fairseq 0.12.2 such a batch was kept, and here it is again.
+  Up to fairseq 0.12.2 such a batch was kept, and here it is again. A sentence or block longer than
+  ``--max-tokens`` ended in a traceback where nothing had left it out before, as in
+  ``fairseq-eval-lm``; here in one line.
 - ``FairseqTask.get_batch_iterator``: fairseq's main branch groups sentences by a random order that
   depends on the epoch in which the process started. A training resumed in epoch 2 or later thus
   saw other batches than one that was never stopped, and ended with other weights. Here batches
@@ -29,13 +31,27 @@ from ..errors import UserError
 
 
 def _keep_the_last_batch(original: Callable[..., Any]) -> Callable[..., Any]:
+    signature = inspect.signature(original)
+
     @functools.wraps(original)
     def batch_by_size(indices: Sequence[int], *args: Any, **kwargs: Any) -> list[np.ndarray]:
         if not isinstance(indices, np.ndarray):
             indices = np.fromiter(indices, dtype=np.int64, count=-1)
         if len(indices) == 0:
             return []
-        batches = list(original(indices, *args, **kwargs))
+        try:
+            batches = list(original(indices, *args, **kwargs))
+        except AssertionError as error:
+            call = signature.bind(indices, *args, **kwargs).arguments
+            if (most := call.get("max_tokens")) is None:
+                raise
+            longest = max(map(int, map(call["num_tokens_fn"], indices)))
+            if longest <= most:
+                raise
+            raise UserError(
+                f"--max-tokens {int(most)} is too small: the longest sentence or block has "
+                f"{longest} tokens"
+            ) from error
         if kwargs.get("fixed_shapes") is None:  # batches of fixed shapes leave out by design
             rest = indices[sum(len(batch) for batch in batches) :]
             if len(rest) > 0:

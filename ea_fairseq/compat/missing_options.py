@@ -7,7 +7,8 @@ Replaced in fairseq:
 - ``Trainer._build_optimizer``: ``--fp16`` or ``--bf16`` alone ended in a traceback about CUDA where
   no GPU is used. One line names the option that is missing.
 - ``TranslationTask.setup_task``: where the languages are neither given nor to be seen in the data,
-  as in the folder above it, the line names the folder and the options.
+  as in the folder above it or in a language model's, the line names the folder and the options.
+- ``LanguageModelingTask.setup_dictionary``: data of a language pair, which have no ``dict.txt``.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from typing import Any
 
 from fairseq import options, utils
 from fairseq.data import data_utils
+from fairseq.tasks.language_modeling import LanguageModelingTask
 from fairseq.tasks.translation import TranslationTask
 from fairseq.trainer import Trainer
 
@@ -62,6 +64,11 @@ def _with_languages(original: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _no_languages(folder: Path) -> str:
+    if (folder / "dict.txt").is_file():
+        return (
+            f"{folder}: holds the text of a language model (dict.txt), no language pair: give "
+            "--task language_modeling, or the folder of another fairseq-preprocess"
+        )
     missing = "" if any(folder.glob("dict.*.txt")) else " and no dict.*.txt"
     below = sorted({file.parent for file in folder.glob("*/dict.*.txt")})
     meant = f": perhaps you meant {below[0]}" if below else ""
@@ -71,9 +78,27 @@ def _no_languages(folder: Path) -> str:
     )
 
 
+def _with_text(original: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(original)
+    def setup_dictionary(cls: type[LanguageModelingTask], args: Any, **kwargs: Any) -> Any:
+        if args.data:
+            folder = Path(utils.split_paths(args.data)[0])
+            pair = sorted(file.name for file in folder.glob("dict.*.txt"))
+            if pair and not (folder / "dict.txt").exists():
+                raise UserError(
+                    f"{folder}: holds {' and '.join(pair)}, data of a language pair; the task "
+                    "language_modeling wants dict.txt, which fairseq-preprocess --only-source writes"
+                )
+        return original(cls, args, **kwargs)
+
+    return setup_dictionary
+
+
 def install() -> None:
     """Make fairseq do with the options given, or name the one that is missing."""
     options.parse_args_and_arch = _with_task(options.parse_args_and_arch)
     Trainer._build_optimizer = _half_precision_on_the_cpu(Trainer._build_optimizer)
     setup_task = vars(TranslationTask)["setup_task"].__func__
     TranslationTask.setup_task = classmethod(_with_languages(setup_task))
+    setup_dictionary = vars(LanguageModelingTask)["setup_dictionary"].__func__
+    LanguageModelingTask.setup_dictionary = classmethod(_with_text(setup_dictionary))
