@@ -91,6 +91,18 @@ def test_perplexity(tokens, context, expected):
     assert refused(done).startswith(expected)
 
 
+def test_a_window_across_lines_that_are_apart():
+    """It showed each line the ones before it, against what --sample-break-mode eos says."""
+    window = ("--sample-break-mode", "eos", "--context-window", "8")
+    done = run("eval-lm", text(), "--user-dir", USER_DIR, "--path", "unread.pt", *window)
+    assert refused(done).startswith("--context-window 8: lines apart (--sample-break-mode eos)")
+
+
+def test_validation_without_the_size_of_a_batch():
+    done = run("validate", corpus(), "--user-dir", USER_DIR, "--path", "unread.pt")
+    assert refused(done).startswith("--max-tokens is missing, or --batch-size")
+
+
 def test_a_translation_model_has_no_perplexity(tmp_path):
     """As in a folder of binarized parallel text."""
     shutil.copyfile(corpus() / "dict.en.txt", tmp_path / "dict.txt")

@@ -87,7 +87,7 @@ def _with_text(original: Callable[..., Any]) -> Callable[..., Any]:
             if pair and not (folder / "dict.txt").exists():
                 raise UserError(
                     f"{folder}: holds {' and '.join(pair)}, data of a language pair; the task "
-                    "language_modeling wants dict.txt, which fairseq-preprocess --only-source writes"
+                    "language_modeling wants dict.txt, as of fairseq-preprocess --only-source"
                 )
         return original(cls, args, **kwargs)
 

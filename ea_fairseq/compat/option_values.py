@@ -33,6 +33,15 @@ _REFUSED: list[tuple[str, Callable[[argparse.Namespace], bool], str]] = [
         "--max-tokens is missing, or --batch-size: the size of a batch in tokens or sentences",
     ),
     (
+        "path max_tokens batch_size",  # of fairseq-validate: the others that take --path choose
+        lambda a: (
+            a.max_tokens is None
+            and a.batch_size is None
+            and not any(hasattr(a, other) for other in ("beam", "context_window"))
+        ),
+        "--max-tokens is missing, or --batch-size: the size of a batch in tokens or sentences",
+    ),
+    (
         "path",
         lambda a: a.path is None,
         "--path is missing: the checkpoint, such as --path checkpoints/checkpoint_best.pt",
@@ -63,6 +72,12 @@ _REFUSED: list[tuple[str, Callable[[argparse.Namespace], bool], str]] = [
         lambda a: 0 < a.tokens_per_sample <= a.context_window,
         "--context-window {context_window} leaves nothing of --tokens-per-sample "
         "{tokens_per_sample}: give a window that is smaller",
+    ),
+    (
+        "context_window sample_break_mode",
+        lambda a: a.context_window > 0 and a.sample_break_mode == "eos",
+        "--context-window {context_window}: lines apart (--sample-break-mode eos) see nothing "
+        "before them: choose --sample-break-mode none or complete",
     ),
 ]
 
