@@ -6,6 +6,7 @@ import shutil
 import pytest
 from fairseq_commands import USER_DIR, corpus, generation, run, trained, training
 from trained_language_models import corpus as text
+from trained_language_models import training as language_training
 
 
 def refused(done):
@@ -89,6 +90,14 @@ def test_perplexity(tokens, context, expected):
     sizes = ("--tokens-per-sample", tokens, "--context-window", context)
     done = run("eval-lm", text(), "--user-dir", USER_DIR, "--path", "unread.pt", *sizes)
     assert refused(done).startswith(expected)
+
+
+def test_blocks_that_no_batch_takes(tmp_path):
+    """Training left all of them out but the last, which is shorter, with a warning."""
+    arguments = language_training(tmp_path / "saved", "--max-update", "1", "--max-tokens", "23")
+    expected = "--max-tokens 23 takes no block of --tokens-per-sample 24: give --max-tokens 24"
+    assert refused(run("train", *arguments)).startswith(expected)
+    assert not (tmp_path / "saved").exists()
 
 
 def test_a_window_across_lines_that_are_apart():

@@ -33,6 +33,11 @@ _REFUSED: list[tuple[str, Callable[[argparse.Namespace], bool], str]] = [
         "--max-tokens is missing, or --batch-size: the size of a batch in tokens or sentences",
     ),
     (
+        "path",
+        lambda a: a.path is None,
+        "--path is missing: the checkpoint, such as --path checkpoints/checkpoint_best.pt",
+    ),
+    (
         "path max_tokens batch_size",  # of fairseq-validate: the others that take --path choose
         lambda a: (
             a.max_tokens is None
@@ -40,11 +45,6 @@ _REFUSED: list[tuple[str, Callable[[argparse.Namespace], bool], str]] = [
             and not any(hasattr(a, other) for other in ("beam", "context_window"))
         ),
         "--max-tokens is missing, or --batch-size: the size of a batch in tokens or sentences",
-    ),
-    (
-        "path",
-        lambda a: a.path is None,
-        "--path is missing: the checkpoint, such as --path checkpoints/checkpoint_best.pt",
     ),
     (
         "beam nbest",
@@ -72,6 +72,16 @@ _REFUSED: list[tuple[str, Callable[[argparse.Namespace], bool], str]] = [
         lambda a: 0 < a.tokens_per_sample <= a.context_window,
         "--context-window {context_window} leaves nothing of --tokens-per-sample "
         "{tokens_per_sample}: give a window that is smaller",
+    ),
+    (
+        # Blocks of whole length do not fit, and training would leave all but the last out.
+        "max_update max_tokens tokens_per_sample sample_break_mode",
+        lambda a: (
+            a.sample_break_mode == "none"
+            and (a.max_tokens or a.tokens_per_sample) < a.tokens_per_sample
+        ),
+        "--max-tokens {max_tokens} takes no block of --tokens-per-sample {tokens_per_sample}: "
+        "give --max-tokens {tokens_per_sample} or more, or smaller blocks",
     ),
     (
         "context_window sample_break_mode",
