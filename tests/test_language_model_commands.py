@@ -143,6 +143,15 @@ def test_scoring_that_cannot_work_is_refused_before_the_model_is_read(
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.parametrize("options", [["--subword", "sentencepiece"], ["--unit", "character"]])
+def test_scores_about_units_that_the_text_does_not_have_are_refused(tmp_path, capsys, options):
+    arguments = [str(argument) for argument in evaluation(trained() / "checkpoint_last.pt")]
+    files = ["--json", str(tmp_path / "scores"), "--losses", str(tmp_path / "losses")]
+    assert evaluate_lm.main([*arguments, "--subword", "none", *files, *options]) == 1
+    assert f"error: {' '.join(options)}: " in capsys.readouterr().err.splitlines()[-1]
+    assert not list(tmp_path.iterdir())
+
+
 def test_resumed_equals_uninterrupted_to_the_bit(tmp_path):
     for epochs in ("2", "4"):
         done = run(

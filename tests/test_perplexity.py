@@ -11,6 +11,7 @@ from ea_fairseq.files import write_json
 from ea_fairseq.recipes.perplexity import (
     LossMeasure,
     ScoredText,
+    check_units,
     read_losses,
     scored_text,
     write_losses,
@@ -44,6 +45,43 @@ def test_words_are_counted_once_however_blocks_cut_them(subword, length):
     assert sum(found.tokens) == len(tokens) and found.tokens == [len(block) for block in blocks]
     assert found.line_ends == tokens.count(EOS) and found.unknown == tokens.count(UNK)
     assert found.text == counted(subword, [tokens]).text
+
+
+WORDS = [f"word{i}" for i in range(300)]
+PIECES = {
+    "none": WORDS,
+    "bpe": [*WORDS, *(f"p{i}@@" for i in range(9))],
+    "sentencepiece": [f"\u2581{word}" for word in WORDS],
+    "bytes": [str(byte) for byte in range(205)],
+    "letters": [*map(chr, range(97, 297)), "<space>"],
+}
+
+
+@pytest.mark.parametrize(
+    ("pieces", "unit", "subword", "refusal"),
+    [
+        ("none", "word", "none", None),
+        ("none", "word", "bpe", None),  # BPE of a small text may cut no word
+        ("none", "word", "sentencepiece", "--subword sentencepiece: .* look like none's"),
+        ("bpe", "word", "bpe", None),
+        ("bpe", "word", "none", "--subword none: .* look like bpe's"),
+        ("bpe", "word", "sentencepiece", "--subword sentencepiece: .* look like bpe's"),
+        ("sentencepiece", "word", "sentencepiece", None),
+        ("sentencepiece", "word", "bpe", "--subword bpe: .* look like sentencepiece's"),
+        ("sentencepiece", "word", "none", "--subword none: .* look like sentencepiece's"),
+        ("none", "character", "none", "--unit character: .* 300 entries only 0 are .* choose word"),
+        ("bytes", "character", "none", None),
+        ("letters", "character", "none", None),
+    ],
+)
+def test_units_that_a_dictionary_does_not_have_are_refused(pieces, unit, subword, refusal):
+    """They were counted: a perplexity of 3e29, and bits per word that were called per character."""
+    if refusal is None:
+        check_units(PIECES[pieces], unit, subword)
+        check_units([*PIECES[pieces], "word@@"], unit, subword)  # one alone may be a word
+    else:
+        with pytest.raises(ValueError, match=refusal):
+            check_units(PIECES[pieces], unit, subword)
 
 
 def test_the_hash_is_that_of_the_words_whatever_they_are_split_into():

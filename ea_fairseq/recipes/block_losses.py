@@ -13,7 +13,7 @@ from fairseq.sequence_scorer import SequenceScorer
 from fairseq_cli import eval_lm
 
 from ..compat import option_values
-from .perplexity import LossMeasure, scored_text
+from .perplexity import LossMeasure, check_units, scored_text
 
 
 def measure(arguments: list[str], unit: str, subword: str) -> list[LossMeasure]:
@@ -25,7 +25,8 @@ def measure(arguments: list[str], unit: str, subword: str) -> list[LossMeasure]:
         subword: "bpe", "sentencepiece" or "none"
 
     Raises:
-        ValueError: a value that cannot work, a probability that is no number, or nothing to score.
+        ValueError: a value that cannot work, a dictionary of other units, a probability that is no
+            number, or nothing to score.
     """
     parser = options.get_eval_lm_parser()
     args = options.parse_args_and_arch(parser, arguments)
@@ -33,7 +34,7 @@ def measure(arguments: list[str], unit: str, subword: str) -> list[LossMeasure]:
     settings = {"unit": unit, "subword": subword, "mode": str(args.sample_break_mode or "none")}
     measures = []
     for context in sorted({0, args.context_window}):
-        blocks, nats, words = _losses(args, context)
+        blocks, nats, words = _losses(args, context, unit, subword)
         text = scored_text(blocks, words.symbols, words.eos(), words.unk(), settings)
         measures.append(LossMeasure(text, context, nats))
     return measures
@@ -59,12 +60,15 @@ class _Recorder(SequenceScorer):
         return found
 
 
-def _losses(args: argparse.Namespace, context: int) -> tuple[list[list[int]], list[float], Any]:
+def _losses(
+    args: argparse.Namespace, context: int, unit: str, subword: str
+) -> tuple[list[list[int]], list[float], Any]:
     """The tokens of every block, in the order of the text, what they cost, and the dictionary."""
     recorders: list[_Recorder] = []
 
-    def recorder(*arguments: Any, **named: Any) -> _Recorder:
-        recorders.append(_Recorder(*arguments, **named))
+    def recorder(dictionary: Any, *arguments: Any, **named: Any) -> _Recorder:
+        check_units(dictionary.symbols[dictionary.nspecial :], unit, subword)
+        recorders.append(_Recorder(dictionary, *arguments, **named))
         return recorders[-1]
 
     changed = deepcopy(args)

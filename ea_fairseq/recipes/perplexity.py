@@ -23,6 +23,8 @@ from .significance import draw_sentences, sampled_scores
 UNITS = ("word", "character")
 #: Samples of the bootstrap that a perplexity's interval comes from.
 SAMPLES = 1000
+#: How a text of bytes writes them.
+_BYTES = {str(byte) for byte in range(256)}
 
 
 @dataclass(frozen=True)
@@ -79,6 +81,33 @@ def scored_text(
         unknown=sum(block.count(unk) for block in blocks),
         **settings,
     )
+
+
+def check_units(symbols: list[str], unit: str, subword: str) -> None:
+    """Refuse a dictionary whose entries are seen to be no such pieces: the counts would be wrong.
+
+    Args:
+        symbols: the dictionary's entries
+        unit: "word" or "character"
+        subword: "bpe", "sentencepiece" or "none"
+
+    Raises:
+        ValueError: naming the option and what to choose.
+    """
+    # A word of a text may look like a piece: one entry in a hundred is not held against it.
+    few = len(symbols) / 100
+    begun = sum(symbol.startswith("\u2581") for symbol in symbols)
+    cut = sum(symbol.endswith("@@") for symbol in symbols)
+    found = "sentencepiece" if begun > few else "bpe" if cut > few else "none"
+    wrong = begun == 0 if subword == "sentencepiece" else found not in (subword, "none")
+    if wrong:
+        raise ValueError(f"--subword {subword}: the dictionary's entries look like {found}'s")
+    single = sum(len(symbol) == 1 or symbol in _BYTES for symbol in symbols)
+    if unit == "character" and single < len(symbols) / 2:
+        raise ValueError(
+            f"--unit character: of the dictionary's {len(symbols)} entries only {single} are "
+            "characters or bytes (0 to 255): choose word"
+        )
 
 
 def _is_unit(symbol: str, subword: str) -> bool:
