@@ -26,11 +26,13 @@ def attention_inputs(attention, num_heads, lengths, kernel_size, dtype, hide, **
     return transform, tensors, visible
 
 
-def results(transform, tensors, visible, dropout=0.0):
+def results(transform, tensors, visible, dropout=0.0, causal=False):
     """Output, carry, probabilities, and the gradients of all inputs and parameters."""
     torch.manual_seed(5)
     queries, keys, values, carry = tensors
-    outputs = transform.attend(queries, keys, values, 0.7, visible, carry, dropout, need_probs=True)
+    outputs = transform.attend(
+        queries, keys, values, 0.7, visible, carry, dropout, need_probs=True, causal=causal
+    )
     outputs = [output for output in outputs if output is not None]
     torch.manual_seed(6)  # whatever dropout drew
     weights = [torch.randn_like(output) for output in outputs]

@@ -1,5 +1,6 @@
 """Triton's kernels: equal to the equations on torch, on a GPU or interpreted on the CPU."""
 
+import contextlib
 import itertools
 
 import pytest
@@ -18,6 +19,22 @@ pytestmark = on_triton
 REGIONS = ("encoder", "decoder", "encoder-decoder")
 
 
+@pytest.fixture(autouse=True)
+def _unwritten(monkeypatch):
+    """What a launch has not written is NaN, or a relu that lets all through."""
+    from ea_fairseq.kernels.triton_attention import _Attention
+
+    def filled(new):
+        def new_and_filled(self):
+            tensor = new(self)
+            return tensor.fill_(float("nan") if tensor.is_floating_point() else -1)
+
+        return new_and_filled
+
+    for name in ("new_map", "new_rows", "new_parts", "new_active"):
+        monkeypatch.setattr(_Attention, name, filled(getattr(_Attention, name)))
+
+
 def case(attention, num_heads, lengths, kernel_size, hide=True, dtype=torch.float32, **options):
     """As attention_inputs, on the device."""
     transform, tensors, visible = attention_inputs(
@@ -28,6 +45,36 @@ def case(attention, num_heads, lengths, kernel_size, hide=True, dtype=torch.floa
     return transform.to(DEVICE), tensors, None if visible is None else visible.to(DEVICE)
 
 
+@contextlib.contextmanager
+def places_touched(monkeypatch):
+    """Inside the context the interpreter notes what it reads and writes; yields what says where a
+    tensor was: bool, of its shape."""
+    from triton.runtime.interpreter import InterpreterBuilder
+
+    found = {"load": [], "store": []}
+
+    def noted(kind, mask_index):
+        work = getattr(InterpreterBuilder, f"create_masked_{kind}")
+
+        def create(self, places, *others):
+            mask = others[mask_index].data
+            found[kind].append(torch.from_numpy(places.data[mask].astype("int64")))
+            return work(self, places, *others)
+
+        return create
+
+    def touched(kind, tensor):
+        places = (torch.cat(found[kind]) - tensor.data_ptr()) // tensor.element_size()
+        there = torch.zeros(tensor.numel(), dtype=torch.bool)
+        there[places[(places >= 0) & (places < tensor.numel())]] = True
+        return there.view(tensor.shape)
+
+    with monkeypatch.context() as patch:
+        for kind, mask_index in (("load", 0), ("store", 1)):
+            patch.setattr(InterpreterBuilder, f"create_masked_{kind}", noted(kind, mask_index))
+        yield touched
+
+
 def assert_close(found, expected, tolerance=3e-6):
     for ours, theirs in zip(found, expected, strict=True):
         assert ours.dtype == theirs.dtype
@@ -35,8 +82,8 @@ def assert_close(found, expected, tolerance=3e-6):
         torch.testing.assert_close(ours, theirs, rtol=0, atol=scale * tolerance)
 
 
-def assert_equal_to_torch(*inputs, tolerance=3e-6):
-    found = results(*inputs)
+def assert_equal_to_torch(*inputs, tolerance=3e-6, causal=False):
+    found = results(*inputs, causal=causal)
     with torch_alone():
         assert_close(found, results(*inputs), tolerance)
     return found
@@ -54,7 +101,8 @@ def assert_equal_to_torch(*inputs, tolerance=3e-6):
 )
 def test_values_and_gradients_equal_those_of_the_equations(attention, kernel_size, sizes):
     for (num_heads, lengths), hide in zip(sizes, itertools.cycle((True, False))):  # noqa: B905
-        found = assert_equal_to_torch(*case(attention, num_heads, lengths, kernel_size, hide))
+        inputs = case(attention, num_heads, lengths, kernel_size, hide)
+        found = assert_equal_to_torch(*inputs, causal=attention == "decoder")
         assert lengths[1] < 5 or all(tensor.any() for tensor in found)
 
 
@@ -64,7 +112,92 @@ def test_values_and_gradients_equal_those_of_the_equations(attention, kernel_siz
 def test_long_sentences_equal_those_of_the_equations(attention, num_heads, lengths, kernel_size):
     # Gradients of parameters are sums over as many pixels.
     inputs = case(attention, num_heads, lengths, kernel_size)
-    assert_equal_to_torch(*inputs, tolerance=1e-5)
+    assert_equal_to_torch(*inputs, tolerance=1e-5, causal=attention == "decoder")
+
+
+# Lengths around the ends of blocks; what a causal map leaves out is in the last of several, too.
+@pytest.mark.usefixtures("exact_interpreter")
+@pytest.mark.parametrize(
+    "num_heads, lengths, kernel_size, padded, dropout, dtype, skip",
+    [
+        (2, (1, 31), 3, None, 0.0, torch.float32, True),
+        (1, (2, 32), 1, "left", 0.3, torch.bfloat16, True),
+        (1, (1, 33), 5, "right", 0.0, torch.float16, False),
+        (1, (1, 65), 3, "left", 0.3, torch.float32, True),
+        (16, (1, 4), 1, "right", 0.0, torch.float32, True),
+    ],
+)
+def test_causal_maps_have_the_bits_of_whole_ones(
+    num_heads, lengths, kernel_size, padded, dropout, dtype, skip, monkeypatch
+):
+    """But for the kernel's gradient, which is summed in other parts."""
+    if not ON_GPU:  # fewer and larger blocks of pixels for that: they take most of the time
+        from ea_fairseq.kernels import triton_attention
+
+        sums = triton_attention.weight_sums
+        larger = {"BLOCK": 256}
+        monkeypatch.setattr(triton_attention, "weight_sums", lambda *args: sums(*args) | larger)
+    length = lengths[1]
+    inputs = case("decoder", num_heads, (*lengths, length), kernel_size, hide=False, skip=skip)
+    transform, tensors, visible = inputs
+    tensors[:3] = (tensor.detach().to(dtype).requires_grad_() for tensor in tensors[:3])
+    if padded is not None:
+        there = torch.arange(length, device=DEVICE)
+        there = there >= 2 if padded == "left" else there < length - 2
+        visible = visible.repeat(lengths[0], 1, 1, 1)
+        visible[-1] &= there[:, None] & there
+    found = results(transform, tensors, visible, dropout, causal=True)
+    expected = results(transform, tensors, visible, dropout)
+    *maps, kernel, bias = zip(found, expected, strict=True)
+    for ours, theirs in maps:
+        assert torch.equal(ours, theirs)
+    assert_close(*zip(kernel, bias, strict=True))
+
+
+@pytest.mark.skipif(ON_GPU, reason="the interpreter alone says what is read and written")
+@pytest.mark.parametrize("carried", [False, True])
+def test_of_causal_maps_the_diagonal_and_below_are_read_and_written(carried, monkeypatch):
+    """All of it, and above it zeros alone, in what leaves: so the benchmark's traffic counts."""
+    from ea_fairseq.kernels.triton_attention import _Attention, backward, forward
+
+    maps = []
+
+    def kept(new):
+        return lambda self: maps.append(new(self)) or maps[-1]
+
+    for name in ("new_map", "new_active"):
+        monkeypatch.setattr(_Attention, name, kept(getattr(_Attention, name)))
+    transform, (*heads, carry), visible = case("decoder", 2, (1, 33, 33), 3, hide=False)
+    carry = carry.detach() if carried else None
+    weights = transform.convolution.kernel(), transform.convolution.bias
+    inputs = [*heads, visible, carry, *weights, None]
+    constants = 0.3, 0.5, 0.7, 2, 2, True, True, 0.0
+    lower = torch.ones(33, 33, dtype=torch.bool).tril()
+    with torch.no_grad(), places_touched(monkeypatch) as touched:
+        output, _, _, rows = forward(*inputs, *constants, carried, True)
+        mixed, evolved, probs = maps
+        given = [visible, carry] if carried else [visible]
+        assert all((touched("load", each) == lower).all() for each in (*given, mixed, evolved))
+        assert (touched("store", mixed) == lower).all()
+        assert (touched("store", evolved) == (lower | carried)).all()
+        assert touched("store", probs).all()
+    maps.clear()
+    above = [torch.ones_like(mixed), torch.ones_like(mixed), rows] if carried else [None] * 3
+    with torch.no_grad(), places_touched(monkeypatch) as touched:
+        backward(output, *above[:2], *inputs, output, rows, above[2], *constants)
+        mixed, evolved, active, grad_mixed = maps
+        given += above[:2] if carried else []
+        read = *given, mixed, evolved, active, grad_mixed
+        assert all((touched("load", each) == lower).all() for each in read)
+        assert all((touched("store", each) == lower).all() for each in (mixed, evolved, active))
+        assert (touched("store", grad_mixed) == (lower | carried)).all()
+
+
+def test_no_causal_map_where_the_convolution_reads_above_the_diagonal():
+    """The encoder's, whose hidden places must then be there, as zeros."""
+    transform, tensors, visible = case("encoder", 2, (1, 5, 5), 3, hide=False)
+    visible = torch.ones(1, 1, 5, 5, dtype=torch.bool, device=DEVICE).tril()
+    assert_equal_to_torch(transform, tensors, visible, causal=True)
 
 
 @pytest.mark.parametrize("left", [False, True])
@@ -81,11 +214,13 @@ def test_a_sentence_gives_the_same_alone_and_padded(left):
     assert_close([padded[0][1:, :, there], padded[1][1:, :, there][..., there]], alone[:2])
 
 
-def test_without_carry_and_without_what_is_not_needed():
-    transform, (*heads, carry), visible = case("encoder", 2, (2, 4, 4), 3, skip=False)
+@pytest.mark.parametrize("attention", REGIONS[:2])
+def test_without_carry_and_without_what_is_not_needed(attention):
+    transform, (*heads, carry), visible = case(attention, 2, (2, 4, 4), 3, skip=False)
+    causal = attention == "decoder"
 
     def run():
-        output, evolved, probs = transform.attend(*heads, 0.7, visible, carry)
+        output, evolved, probs = transform.attend(*heads, 0.7, visible, carry, causal=causal)
         assert evolved is None and probs is None
         return torch.autograd.grad(output.square().sum(), [*heads, *transform.parameters()])
 
@@ -247,7 +382,7 @@ def test_torch_knows_the_operators():
     transform, tensors, visible = case("encoder", 2, (2, 3, 3), 3)
     kernel, bias = transform.convolution.kernel(), transform.convolution.bias
     for carry, needed in ((tensors[3], True), (None, False)):
-        constants = 0.3, 0.5, 0.7, 0, 0, False, 0.0, needed, needed
+        constants = 0.3, 0.5, 0.7, 0, 0, False, False, 0.0, needed, needed
         arguments = *tensors[:3], visible, carry, kernel, bias, None, *constants
         torch.library.opcheck(evolving_attention, arguments)
     with torch.no_grad():

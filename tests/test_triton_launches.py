@@ -60,7 +60,7 @@ def test_every_launch_is_on_the_device_of_its_numbers(launched, optional):
     visible = given(heads(2, 1, 4, 5, dtype=torch.bool))
     kernel, bias, seed = heads(3, 3, 3, 3), heads(3), given(heads(1, dtype=torch.long))
     inputs = queries, keys, values, visible, carry, kernel, bias, seed
-    constants = 0.3, 0.5, 0.7, 2, 0, False, 0.1
+    constants = 0.3, 0.5, 0.7, 2, 0, False, False, 0.1
     outputs = triton_attention.forward(*inputs, *constants, True, True)
     output, evolved, probs, rows = outputs
     above = output, given(evolved), given(probs)

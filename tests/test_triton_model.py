@@ -113,6 +113,30 @@ def test_later_tokens_leave_earlier_scores_alone_to_the_bit(dtype):
     assert torch.equal(one[:2], other[:2]) and not torch.equal(one[2:], other[2:])
 
 
+@pytest.mark.parametrize("full", [False, True])
+def test_the_decoder_leaves_out_later_tokens_but_where_it_sees_them(full, monkeypatch):
+    """With full_context_alignment no map is causal."""
+    from ea_fairseq.variants import evolving
+
+    told, attention = [], evolving.fused_attention
+
+    def noted(*args, causal, **others):
+        told.append(causal)
+        return attention(*args, causal=causal, **others)
+
+    monkeypatch.setattr(evolving, "fused_attention", noted)
+    exact = exact_model(**ONE_LAYER)
+    model = on_device(exact, torch.float32)
+    source, _, prefix = batch()
+    features = []
+    for each in (model, exact.to(DEVICE)):
+        with torch.no_grad():
+            encoded = each.encoder(source)
+            features.append(each.decoder(prefix, encoded, full_context_alignment=full)[0])
+    assert told == [False, not full, False]  # of encoder, decoder and encoder-decoder attention
+    assert_close(*features, epsilons(torch.float32, 10))
+
+
 @some_types
 def test_a_sentence_scores_the_same_alone_and_in_a_batch(dtype):
     model = on_device(exact_model(), dtype)

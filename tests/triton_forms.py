@@ -94,7 +94,8 @@ def compiling(backend: str, arch: int | str, warp: int = 32) -> Iterator[list[Fo
 
 
 def launch_all(heads: int, head_dim: int, dtype: torch.dtype, size: int, lower: bool) -> None:
-    """Forward, backward and a step, with everything that a launch can have."""
+    """Forward, backward and a step, with everything that a launch can have; maps of a kernel that
+    is read on its diagonal and below alone are causal, as the decoder's are."""
     from ea_fairseq.kernels import triton_attention, triton_step
 
     length = 3
@@ -110,7 +111,7 @@ def launch_all(heads: int, head_dim: int, dtype: torch.dtype, size: int, lower: 
     kernel, bias = torch.empty(heads, heads, size, size), torch.empty(heads)
     seed = torch.zeros(1, dtype=torch.long)
     inputs = queries, keys, values, visible, carry, kernel, bias, seed
-    constants = 0.3, 0.5, 0.7, 0, 0, lower
+    constants = 0.3, 0.5, 0.7, 0, 0, lower, lower
     triton_attention.evolving_attention(*inputs, *constants, 0.1, True, True)
     grads = queries, carry, carry
     triton_attention.evolving_attention_gradient(
@@ -150,7 +151,7 @@ def interpret() -> None:
         inputs = attention_inputs(attention, heads, lengths, size, torch.float32, True)
         if way(inputs[1][0], lengths[2], size) != "triton":
             raise SystemExit("error: set EA_FAIRSEQ_NATIVE=triton TRITON_INTERPRET=1")
-        found = results(*inputs)
+        found = results(*inputs, causal=attention == "decoder")
         with torch_alone():
             expected = results(*inputs)
         worst = max(
@@ -167,15 +168,17 @@ def main(argv: list[str] | None = None) -> int:
         return 0
     hip = "hip" in argv
     chips = [("hip", "gfx942", 64)] if hip else [("cuda", 80), ("cuda", 90)]
-    sizes = [(1, False), *itertools.product((3, 5), (False, True))]
+    sizes = list(itertools.product((1, 3, 5), (False, True)))
     for chip in chips:
         with compiling(*chip) as forms:
             for heads, (size, lower) in itertools.product((1, 2, 4, 8, 16), sizes):
                 launch_all(heads, 16, torch.bfloat16, size, lower)
             # A head_dim that 16 divides and one that it does not, for each power of 2.
             dims = (16, 8, 32, 24, 64, 40)
-            for dtype, head_dim in itertools.product(HALF_AND_SINGLE, dims):
-                launch_all(4, head_dim, dtype, 3, False)
+            for dtype, head_dim, (size, lower) in itertools.product(
+                HALF_AND_SINGLE, dims, sizes[2:4]
+            ):
+                launch_all(4, head_dim, dtype, size, lower)
         for form in sorted(forms, key=str):
             print(*chip, form)
         spilled = sum(bool(form.spilled) for form in forms)

@@ -43,6 +43,7 @@ def fused_attention(
     dropout: float = 0.0,
     need_carry: bool = False,
     need_probs: bool = False,
+    causal: bool = False,
 ) -> tuple[Tensor, Tensor | None, Tensor | None]:
     """softmax(Z) V with Z of equation (4) of arXiv 2102.12895.
 
@@ -63,6 +64,8 @@ def fused_attention(
         dropout: of the probabilities
         need_carry: whether to return Z
         need_probs: whether to return the probabilities
+        causal: whether ``visible`` hides all later keys, which Triton's kernels then leave out; C++
+            finds out by itself
 
     Returns:
         output (batch, heads, tgt_len, head_dim), Z and the probabilities before dropout, both
@@ -72,22 +75,12 @@ def fused_attention(
     visible = visible_rows(visible, bsz, tgt_len, keys.size(2))
     queries, keys, values = map(with_rows, (queries, keys, values))
     carry = None if carry is None else carry.contiguous()
-    apply = _FusedAttention.apply
+    inputs = queries, keys, values, visible, carry, kernel.contiguous(), bias.contiguous()
     if way(queries, keys.size(2), kernel.size(-1)) == "triton":
-        from .triton_attention import attention as apply
-    return apply(
-        queries,
-        keys,
-        values,
-        visible,
-        carry,
-        kernel.contiguous(),
-        bias.contiguous(),
-        evolution,
-        dropout,
-        need_carry,
-        need_probs,
-    )
+        from .triton_attention import attention
+
+        return attention(*inputs, evolution, causal, dropout, need_carry, need_probs)
+    return _FusedAttention.apply(*inputs, evolution, dropout, need_carry, need_probs)
 
 
 class _FusedAttention(torch.autograd.Function):

@@ -12,7 +12,18 @@ from .library import first_gradient
 
 
 def attention(
-    queries, keys, values, visible, carry, kernel, bias, evolution, dropout, need_carry, need_probs
+    queries,
+    keys,
+    values,
+    visible,
+    carry,
+    kernel,
+    bias,
+    evolution,
+    causal,
+    dropout,
+    need_carry,
+    need_probs,
 ) -> tuple[Tensor, Tensor | None, Tensor | None]:
     """:func:`~.fused_attention.fused_attention` on contiguous tensors, by Triton."""
     queries, keys, values = map(_near, (queries, keys, values))
@@ -21,7 +32,7 @@ def attention(
         *(queries, keys, values, visible, None if carry is None else carry.float()),
         *(kernel.float(), bias.float(), seed),
         *(evolution.alpha, evolution.beta, evolution.scaling, *evolution.move),
-        *(evolution.lower_triangular, dropout, need_carry, need_probs),
+        *(evolution.lower_triangular, causal, dropout, need_carry, need_probs),
     )
     return output, evolved if need_carry else None, probs if need_probs else None
 
@@ -46,6 +57,7 @@ def forward(
     down: int,
     right: int,
     lower_triangular: bool,
+    causal: bool,
     dropout: float,
     need_carry: bool,
     need_probs: bool,
@@ -59,19 +71,21 @@ def forward(
         kernel, bias: float32, contiguous
         seed: long, (1,), of dropout; None without
         alpha, beta, scaling, down, right, lower_triangular: see ``Evolution``
-        dropout, need_carry, need_probs: see ``fused_attention``
+        causal, dropout, need_carry, need_probs: see ``fused_attention``
 
     Returns:
         output like ``queries``; Z and probabilities (float32, empty where not needed); normalizers
         (float32, (batch, heads, tgt_len)), each row's logarithm of the sum of exponentials
     """
-    m = _Attention(queries, keys, values, visible, kernel, bias, down, right, lower_triangular)
+    m = _Attention(
+        queries, keys, values, visible, kernel, bias, down, right, lower_triangular, causal
+    )
     mixed, evolved = m.new_map(), m.new_map()
     output, normalizers = torch.empty_like(queries), m.new_rows()
     probs = m.new_map() if need_probs else None
     with kernels.on_device_of(queries):
         m.mix(mixed, carry, alpha, scaling)
-        m.evolve(mixed, evolved, None, beta)
+        m.evolve(mixed, evolved, None, beta, whole=need_carry)
         m.attend(evolved, seed, dropout, output, normalizers, probs)
     nothing = normalizers.new_empty(0)
     evolved = evolved if need_carry else nothing
@@ -116,6 +130,7 @@ def backward(
     down: int,
     right: int,
     lower_triangular: bool,
+    causal: bool,
     dropout: float,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
     """Gradients of queries, keys, values, carry (empty where there is none), kernel and bias.
@@ -130,7 +145,9 @@ def backward(
         _with_gradient, (queries, keys, values)
     )
     grad_kernel, grad_bias = torch.empty_like(kernel), torch.empty_like(bias)
-    m = _Attention(queries, keys, values, visible, kernel, bias, down, right, lower_triangular)
+    m = _Attention(
+        queries, keys, values, visible, kernel, bias, down, right, lower_triangular, causal
+    )
     mixed, evolved, active = m.new_map(), m.new_map(), m.new_active()
     grad_mixed, parts = m.new_map(), m.new_parts()
     above = grad_output, grad_evolved, grad_probs, correction
@@ -140,9 +157,10 @@ def backward(
     rest = 1 - alpha if carry is not None else 1.0
     with kernels.on_device_of(queries):
         m.mix(mixed, carry, alpha, scaling)
-        m.evolve(mixed, evolved, active, beta)
+        m.evolve(mixed, evolved, active, beta, whole=False)
         m.attend_gradient(evolved, seed, dropout, output, normalizers, above, grad_values)
-        m.evolve_gradient(evolved, active, mixed, grad_mixed, parts, beta, weight)
+        whole = carry is not None
+        m.evolve_gradient(evolved, active, mixed, grad_mixed, parts, beta, weight, whole)
         m.products_gradient(grad_mixed, parts, *grads, beta, rest / weight, scaling)
     if carry is None:
         grad_mixed = grad_mixed.new_empty(0)
@@ -174,10 +192,10 @@ def _(grad_output, grad_evolved, grad_probs, queries, keys, values, visible, car
 
 
 def _keep(ctx, inputs, output):
-    *tensors, alpha, beta, scaling, down, right, lower, dropout, _, need_probs = inputs
+    *tensors, alpha, beta, scaling, down, right, lower, causal, dropout, _, need_probs = inputs
     result, _, probs, normalizers = output
     ctx.save_for_backward(*tensors, result, normalizers, probs if need_probs else None)
-    ctx.constants = alpha, beta, scaling, down, right, lower, dropout
+    ctx.constants = alpha, beta, scaling, down, right, lower, causal, dropout
     ctx.set_materialize_grads(False)
 
 
@@ -200,7 +218,7 @@ def _differentiate(ctx, grad_output, grad_evolved, grad_probs, _):
     )
     queries, keys, values, grad_carry, kernel, bias = grads
     grad_carry = None if carry is None else grad_carry
-    return queries, keys, values, None, grad_carry, kernel, bias, *[None] * 10
+    return queries, keys, values, None, grad_carry, kernel, bias, *[None] * 11
 
 
 evolving_attention.register_autograd(_differentiate, setup_context=_keep)
@@ -209,7 +227,9 @@ evolving_attention.register_autograd(_differentiate, setup_context=_keep)
 class _Attention:
     """The launches over one attention's maps, with the block sizes that suit its sizes."""
 
-    def __init__(self, queries, keys, values, visible, kernel, bias, down, right, lower_triangular):
+    def __init__(
+        self, queries, keys, values, visible, kernel, bias, down, right, lower_triangular, causal
+    ):
         self.queries, self.keys, self.values, self.visible = queries, keys, values, visible
         self.kernel, self.bias = kernel, bias
         self.batch, self.heads, self.tgt_len, self.head_dim = queries.shape
@@ -217,12 +237,17 @@ class _Attention:
         self.size = kernel.size(-1)
         self.move = down, right
         self.lower = lower_triangular and self.size > 1
-        self.total = self.batch * self.tgt_len * self.src_len
+        # A convolution that reads above the diagonal wants zeros there.
+        self.causal = causal and lower_triangular and down == right and self.tgt_len == self.src_len
+        area = (
+            self.tgt_len * (self.tgt_len + 1) // 2 if self.causal else self.tgt_len * self.src_len
+        )
+        self.total = self.batch * area
         self.lengths = self.heads, self.tgt_len, self.src_len
         self.seen = (0, 0) if visible is None else (visible.stride(0), visible.stride(2))
         self.flags = None if visible is None else visible.view(torch.uint8)
-        self.blocks = blocks(queries.dtype, self.head_dim)
-        self.convolution = convolution(self.heads, self.size, self.lower)
+        self.blocks = blocks(queries.dtype, self.head_dim, self.causal)
+        self.convolution = convolution(self.heads, self.size, self.lower, self.causal)
         self.sums = weight_sums(self.heads, self.size)
 
     def new_map(self) -> Tensor:
@@ -249,10 +274,11 @@ class _Attention:
             **self.blocks,
         )
 
-    def evolve(self, mixed, evolved, active, beta):
+    def evolve(self, mixed, evolved, active, beta, whole):
         kernels.evolve[(triton.cdiv(self.total, self.convolution["PIXELS"]),)](
             *(mixed, self.kernel, self.bias, self.flags, evolved, active),
             *(self.total, *self.lengths, *self.move, beta, *self.seen),
+            WHOLE=self.causal and whole,
             **self.convolution,
         )
 
@@ -272,12 +298,13 @@ class _Attention:
             **self.blocks,
         )
 
-    def evolve_gradient(self, grad, active, mixed, grad_mixed, sums, beta, factor):
+    def evolve_gradient(self, grad, active, mixed, grad_mixed, sums, beta, factor, whole):
         images = triton.cdiv(self.total, self.convolution["PIXELS"])
         parts = sums.size(0)
         kernels.evolve_gradient[(images + parts * self.sums["GROUPS"],)](
             *(grad, active, mixed, self.kernel, self.flags, grad_mixed, sums),
             *(self.total, *self.lengths, *self.move, beta, factor, *self.seen, images, parts),
+            WHOLE=self.causal and whole,
             **self.convolution,
             **self.sums,
             PRECISION=EXACT,
@@ -316,12 +343,13 @@ EXACT = "ieee" if torch.version.hip else "tf32x3"
 TOGETHER, ENTRIES = 64, 32  # parts and parameters that a program adds up at a time
 
 
-def blocks(dtype: torch.dtype, head_dim: int) -> dict:
+def blocks(dtype: torch.dtype, head_dim: int, causal: bool = False) -> dict:
     """Constants of products, softmax and their gradients."""
     single = dtype == torch.float32
     depth = max(16, triton.next_power_of_2(head_dim))
     fast = single and _tf32_allowed()
     return {
+        "CAUSAL": causal,
         "ROWS": 32,
         "COLUMNS": 32,
         "DEPTH": depth,
@@ -341,11 +369,12 @@ def _tf32_allowed() -> bool:
     return precision == "tf32"
 
 
-def convolution(heads: int, size: int, lower: bool) -> dict:
+def convolution(heads: int, size: int, lower: bool, causal: bool) -> dict:
     """Constants of the convolution and of its image's gradient."""
     channels = triton.next_power_of_2(heads)
     pixels = 256 if channels == 16 else 512
     return {
+        "CAUSAL": causal,
         "SIZE": size,
         "LOWER": lower,
         "CHANNELS": channels,

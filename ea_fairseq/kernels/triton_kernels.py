@@ -5,8 +5,10 @@ heads, tgt_len, src_len) of float32, whatever the type of queries, keys and valu
 
 Convolutions walk over *pixels*: places (sentence, row, column) in one line, all heads of a pixel in
 one program, so that no map is too narrow for a block. Products and softmax walk over blocks of rows
-and columns of one head. Pointers that are None stand for what is absent; lengths and numbers of
-heads are no part of a kernel's compiled form, so that few forms serve all batches.
+and columns of one head. A causal map has no more than its diagonal and below: nothing above is
+read, and nothing but zeros written, where the map leaves the operator. Pointers that are None stand
+for what is absent; lengths and numbers of heads are no part of a kernel's compiled form, so that
+few forms serve all batches.
 
 Names in capitals are constants of a compiled form:
 
@@ -17,6 +19,8 @@ Names in capitals are constants of a compiled form:
     CHANNELS        heads, rounded up to a power of 2
     SIZE            of the convolution's kernel
     LOWER           whether the kernel is read on its diagonal and below alone
+    CAUSAL          whether maps are causal: each row sees no column beyond its own number
+    WHOLE           whether zeros are written above the diagonal of a causal map
     PRECISION       of products of float32
 """
 
@@ -98,8 +102,67 @@ def _write_positions(base, stride, positions, length, head_dim, result, DEPTH: t
 
 
 @triton.jit
+def _in_map(rows, columns, tgt_len, src_len, CAUSAL: tl.constexpr):
+    """Which entries of a block a map has: (rows, columns)."""
+    inside = (rows[:, None] < tgt_len) & (columns[None, :] < src_len)
+    if CAUSAL:
+        inside = inside & (columns[None, :] <= rows[:, None])
+    return inside
+
+
+@triton.jit
+def _columns_end(rows_end, src_len, CAUSAL: tl.constexpr):
+    """Where the columns of a map end for rows that end there."""
+    if CAUSAL:
+        src_len = tl.minimum(src_len, rows_end)
+    return src_len
+
+
+@triton.jit
+def _first_row(first_column, CAUSAL: tl.constexpr, ROWS: tl.constexpr):
+    """Where the blocks of rows begin that have columns from there on."""
+    first = 0
+    if CAUSAL:
+        first = first_column // ROWS * ROWS
+    return first
+
+
+@triton.jit
+def _pixels(pixels, tgt_len, src_len, CAUSAL: tl.constexpr):
+    """Sentence, row and column of pixels, by their numbers in the line of all that maps have."""
+    if CAUSAL:
+        area = tgt_len * (tgt_len + 1) // 2
+        sentence = pixels // area
+        number = pixels - sentence * area
+        # Row t begins with t (t + 1) / 2, and ends before the root is t + 1.5.
+        row = tl.sqrt(2.0 * number.to(tl.float32)).to(tl.int32)
+        row -= tl.where(row * (row + 1) // 2 > number, 1, 0)
+        column = number - row * (row + 1) // 2
+    else:
+        area = tgt_len * src_len
+        sentence = pixels // area
+        row = (pixels - sentence * area) // src_len
+        column = pixels - sentence * area - row * src_len
+    return sentence, row, column
+
+
+@triton.jit
+def _write_above(maps, sentence, row, column, inside, channels, heads, tgt_len, src_len):
+    """Zeros above the diagonal of causal maps of all heads: each pixel below it has one there.
+
+    As many columns are below the diagonal in row t as above it in row tgt_len - 1 - t.
+    """
+    inside = inside & (column < row)
+    other = (tgt_len - 1 - row) * src_len + tgt_len - row + column
+    places = (sentence * heads * tgt_len * src_len + other)[None, :]
+    places += channels[:, None] * tgt_len * src_len
+    written = inside[None, :] & (channels < heads)[:, None]
+    tl.store(maps + places, 0.0, mask=written)
+
+
+@triton.jit
 def _seen(visible, base, row_stride, rows, columns, inside):
-    """Which entries of a block of a map are in it and visible."""
+    """Which of the entries of a block that a map has are visible."""
     if visible is not None:
         flags = visible + base + rows[:, None] * row_stride + columns[None, :]
         inside = inside & (tl.load(flags, mask=inside, other=0) != 0)
@@ -118,10 +181,14 @@ def mix(
     heads, tgt_len, src_len, head_dim, alpha, scaling,
     queries_batch, queries_head, queries_row, keys_batch, keys_head, keys_row,
     visible_batch, visible_row,
+    CAUSAL: tl.constexpr,
     ROWS: tl.constexpr, COLUMNS: tl.constexpr, DEPTH: tl.constexpr, DEEP: tl.constexpr,
     PRECISION: tl.constexpr,
 ):  # fmt: skip
     """mixed = A_in, 0 in hidden entries. Programs: (batch * heads, row blocks, column blocks)."""
+    rows_end = (tl.program_id(1) + 1) * ROWS
+    if tl.program_id(2) * COLUMNS >= _columns_end(rows_end, src_len, CAUSAL):
+        return
     sentence, head = tl.program_id(0) // heads, tl.program_id(0) % heads
     rows = tl.program_id(1) * ROWS + tl.arange(0, ROWS)
     columns = tl.program_id(2) * COLUMNS + tl.arange(0, COLUMNS)
@@ -131,7 +198,7 @@ def mix(
         queries, queries_row, rows, tgt_len, keys, keys_row, columns, src_len,
         head_dim, DEPTH, DEEP, PRECISION,
     )  # fmt: skip
-    inside = (rows[:, None] < tgt_len) & (columns[None, :] < src_len)
+    inside = _in_map(rows, columns, tgt_len, src_len, CAUSAL)
     places = (tl.program_id(0) * tgt_len + rows[:, None]) * src_len + columns[None, :]
     if carry is not None:
         logits += alpha * (tl.load(carry + places, mask=inside, other=0.0) - logits)
@@ -143,18 +210,24 @@ def mix(
 def evolve(
     mixed, weight, bias, visible, evolved, active,
     total, heads, tgt_len, src_len, down, right, beta, visible_batch, visible_row,
+    CAUSAL: tl.constexpr, WHOLE: tl.constexpr,
     SIZE: tl.constexpr, LOWER: tl.constexpr, CHANNELS: tl.constexpr, PIXELS: tl.constexpr,
 ):  # fmt: skip
-    """evolved = Z; active = the heads whose relu lets through, a bit each (int16 per pixel)."""
+    """evolved = Z; active = the heads whose relu lets through, a bit each (int16 per pixel).
+
+    total: pixels that the maps have. What a pixel of a causal map reads is not above the diagonal
+    either: the kernel is LOWER, or a single number, and moved as far down as to the right.
+    """
     pixels = tl.program_id(0) * PIXELS + tl.arange(0, PIXELS)
     inside = pixels < total
+    sentence, row, column = _pixels(pixels, tgt_len, src_len, CAUSAL)
     area = tgt_len * src_len
-    sentence = pixels // area
-    row = (pixels - sentence * area) // src_len
-    column = pixels - sentence * area - row * src_len
-    first = pixels + sentence * (heads - 1) * area  # the pixel's place in head 0
+    place = sentence * area + row * src_len + column
+    first = place + sentence * (heads - 1) * area  # the pixel's place in head 0
     channels = tl.arange(0, CHANNELS)
     present = channels < heads
+    if WHOLE:
+        _write_above(evolved, sentence, row, column, inside, channels, heads, tgt_len, src_len)
     above, left = down + (SIZE - 1) // 2, right + (SIZE - 1) // 2
     sums = tl.zeros((CHANNELS, PIXELS), tl.float32)
     sums += tl.load(bias + channels, mask=present, other=0.0)[:, None]
@@ -181,7 +254,7 @@ def evolve(
     tl.store(evolved + places, a_in + beta * (term - a_in), mask=written)
     if active is not None:
         bits = tl.sum(tl.where(term > 0, 1, 0) << channels[:, None], axis=0)
-        tl.store(active + pixels, bits.to(tl.int16), mask=inside)
+        tl.store(active + place, bits.to(tl.int16), mask=inside)
 
 
 @triton.jit(do_not_specialize=SIZES)
@@ -190,6 +263,7 @@ def attend(
     heads, tgt_len, src_len, head_dim, dropout, factor,
     values_batch, values_head, values_row, output_batch, output_head, output_row,
     visible_batch, visible_row,
+    CAUSAL: tl.constexpr,
     ROWS: tl.constexpr, COLUMNS: tl.constexpr, DEPTH: tl.constexpr, DEEP: tl.constexpr,
     PRECISION: tl.constexpr,
 ):  # fmt: skip
@@ -205,9 +279,9 @@ def attend(
     top = tl.full((ROWS,), float("-inf"), tl.float32)
     total = tl.zeros((ROWS,), tl.float32)
     sums = tl.zeros((ROWS, DEPTH), tl.float32)
-    for start in range(0, src_len, COLUMNS):
+    for start in range(0, _columns_end((tl.program_id(1) + 1) * ROWS, src_len, CAUSAL), COLUMNS):
         columns = start + tl.arange(0, COLUMNS)
-        inside = (rows[:, None] < tgt_len) & (columns[None, :] < src_len)
+        inside = _in_map(rows, columns, tgt_len, src_len, CAUSAL)
         places = first[:, None] + columns[None, :]
         seen = _seen(visible, sentence * visible_batch, visible_row, rows, columns, inside)
         z = tl.load(evolved + places, mask=inside, other=0.0)
@@ -232,12 +306,12 @@ def attend(
     if probs is not None:
         for start in range(0, src_len, COLUMNS):
             columns = start + tl.arange(0, COLUMNS)
-            inside = (rows[:, None] < tgt_len) & (columns[None, :] < src_len)
+            inside = _in_map(rows, columns, tgt_len, src_len, CAUSAL)
             places = first[:, None] + columns[None, :]
             seen = _seen(visible, sentence * visible_batch, visible_row, rows, columns, inside)
             z = tl.load(evolved + places, mask=inside, other=0.0)
             p = tl.where(seen, tl.exp(z - normalizer[:, None]), 0.0)
-            tl.store(probs + places, p, mask=inside)
+            tl.store(probs + places, p, mask=_in_map(rows, columns, tgt_len, src_len, False))
 
 
 @triton.jit(do_not_specialize=SIZES)
@@ -247,6 +321,7 @@ def attend_gradient(
     heads, tgt_len, src_len, head_dim, dropout, factor,
     values_batch, values_head, values_row, output_batch, output_head, output_row,
     grad_batch, grad_head, grad_row, visible_batch, visible_row,
+    CAUSAL: tl.constexpr,
     ROWS: tl.constexpr, COLUMNS: tl.constexpr, DEPTH: tl.constexpr, DEEP: tl.constexpr,
     PRECISION: tl.constexpr,
 ):  # fmt: skip
@@ -261,10 +336,11 @@ def attend_gradient(
     output += _base(sentence, output_batch, head, output_head)
     grad_output += _base(sentence, grad_batch, head, grad_head)
     sums = tl.zeros((COLUMNS, DEPTH), tl.float32)
-    for start in range(0, tgt_len, ROWS):
+    first_row = _first_row(tl.program_id(1) * COLUMNS, CAUSAL, ROWS)
+    for start in range(first_row, tgt_len, ROWS):
         rows = start + tl.arange(0, ROWS)
         in_map = rows < tgt_len
-        inside = in_map[:, None] & (columns[None, :] < src_len)
+        inside = _in_map(rows, columns, tgt_len, src_len, CAUSAL)
         places = ((tl.program_id(0) * tgt_len + rows) * src_len)[:, None] + columns[None, :]
         row_places = tl.program_id(0) * tgt_len + rows
         seen = _seen(visible, sentence * visible_batch, visible_row, rows, columns, inside)
@@ -299,26 +375,30 @@ def attend_gradient(
 def _image_gradient(
     program, grad, active, weight, visible, grad_mixed,
     total, heads, tgt_len, src_len, down, right, beta, factor, visible_batch, visible_row,
+    CAUSAL: tl.constexpr, WHOLE: tl.constexpr,
     SIZE: tl.constexpr, LOWER: tl.constexpr, CHANNELS: tl.constexpr, PIXELS: tl.constexpr,
 ):  # fmt: skip
     """grad_mixed = factor times the gradient of A_in, for a block of pixels."""
     pixels = program * PIXELS + tl.arange(0, PIXELS)
     inside = pixels < total
+    sentence, row, column = _pixels(pixels, tgt_len, src_len, CAUSAL)
     area = tgt_len * src_len
-    sentence = pixels // area
-    row = (pixels - sentence * area) // src_len
-    column = pixels - sentence * area - row * src_len
-    first = pixels + sentence * (heads - 1) * area
+    place = sentence * area + row * src_len + column
+    first = place + sentence * (heads - 1) * area
     channels = tl.arange(0, CHANNELS)
     present = channels < heads
+    if WHOLE:
+        _write_above(grad_mixed, sentence, row, column, inside, channels, heads, tgt_len, src_len)
     below, right_of = down + (SIZE - 1) // 2, right + (SIZE - 1) // 2
     sums = tl.zeros((CHANNELS, PIXELS), tl.float32)
     for i in range(SIZE):
         in_row = inside & (row + below >= i) & (row + below < tgt_len + i)
         for j in range(i + 1 if LOWER else SIZE):
             there = in_row & (column + right_of >= j) & (column + right_of < src_len + j)
+            if CAUSAL:
+                there = there & (column + right_of - j <= row + below - i)
             ahead = (below - i) * src_len + (right_of - j)
-            bits = tl.load(active + pixels + ahead, mask=there, other=0).to(tl.int32)
+            bits = tl.load(active + place + ahead, mask=there, other=0).to(tl.int32)
             tap = weight + channels * SIZE * SIZE + i * SIZE + j
             for channel in range(heads):
                 through = there & (((bits >> channel) & 1) != 0)
@@ -340,6 +420,7 @@ def _image_gradient(
 def _weight_gradient(
     program, grad, active, mixed, sums_by_part,
     total, heads, tgt_len, src_len, down, right, parts,
+    CAUSAL: tl.constexpr,
     SIZE: tl.constexpr, OUT: tl.constexpr, TAPS: tl.constexpr, GROUPS: tl.constexpr,
     BLOCK: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
@@ -358,17 +439,18 @@ def _weight_gradient(
     for start in range(part * BLOCK, total, parts * BLOCK):
         pixels = start + tl.arange(0, BLOCK)
         inside = pixels < total
-        sentence = pixels // area
-        row = (pixels - sentence * area) // src_len
-        column = pixels - sentence * area - row * src_len
-        first = pixels + sentence * (heads - 1) * area
-        bits = tl.load(active + pixels, mask=inside, other=0).to(tl.int32)
+        sentence, row, column = _pixels(pixels, tgt_len, src_len, CAUSAL)
+        place = sentence * area + row * src_len + column
+        first = place + sentence * (heads - 1) * area
+        bits = tl.load(active + place, mask=inside, other=0).to(tl.int32)
         through = ((bits[None, :] >> outs[:, None]) & 1) != 0
         under = tl.load(grad + first[None, :] + outs[:, None] * area, mask=through, other=0.0)
         from_row, from_column = row[:, None] + up[None, :], column[:, None] + along[None, :]
         there = inside[:, None] & (channel < heads)[None, :]
         there = there & (from_row >= 0) & (from_row < tgt_len)
         there = there & (from_column >= 0) & (from_column < src_len)
+        if CAUSAL:
+            there = there & (from_column <= from_row)
         source = first[:, None] + (channel * area + up * src_len + along)[None, :]
         image = tl.load(mixed + source, mask=there, other=0.0)
         image = tl.where((taps == heads * SIZE * SIZE)[None, :], 1.0, image)
@@ -382,6 +464,7 @@ def evolve_gradient(
     grad, active, mixed, weight, visible, grad_mixed, sums_by_part,
     total, heads, tgt_len, src_len, down, right, beta, factor, visible_batch, visible_row,
     images, parts,
+    CAUSAL: tl.constexpr, WHOLE: tl.constexpr,
     SIZE: tl.constexpr, LOWER: tl.constexpr, CHANNELS: tl.constexpr, PIXELS: tl.constexpr,
     OUT: tl.constexpr, TAPS: tl.constexpr, GROUPS: tl.constexpr, BLOCK: tl.constexpr,
     PRECISION: tl.constexpr,
@@ -395,13 +478,13 @@ def evolve_gradient(
         _image_gradient(
             program, grad, active, weight, visible, grad_mixed,
             total, heads, tgt_len, src_len, down, right, beta, factor, visible_batch, visible_row,
-            SIZE, LOWER, CHANNELS, PIXELS,
+            CAUSAL, WHOLE, SIZE, LOWER, CHANNELS, PIXELS,
         )  # fmt: skip
     else:
         _weight_gradient(
             program - images, grad, active, mixed, sums_by_part,
             total, heads, tgt_len, src_len, down, right, parts,
-            SIZE, OUT, TAPS, GROUPS, BLOCK, PRECISION,
+            CAUSAL, SIZE, OUT, TAPS, GROUPS, BLOCK, PRECISION,
         )  # fmt: skip
 
 
@@ -409,13 +492,14 @@ def evolve_gradient(
 def _queries_gradient(
     block, map_index, grad_mixed, keys, keys_row, grad_queries, queries_row,
     tgt_len, src_len, head_dim, factor, scaling,
+    CAUSAL: tl.constexpr,
     ROWS: tl.constexpr, COLUMNS: tl.constexpr, DEPTH: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
     rows = block * ROWS + tl.arange(0, ROWS)
     sums = tl.zeros((ROWS, DEPTH), tl.float32)
-    for start in range(0, src_len, COLUMNS):
+    for start in range(0, _columns_end((block + 1) * ROWS, src_len, CAUSAL), COLUMNS):
         columns = start + tl.arange(0, COLUMNS)
-        inside = (rows[:, None] < tgt_len) & (columns[None, :] < src_len)
+        inside = _in_map(rows, columns, tgt_len, src_len, CAUSAL)
         places = (map_index * tgt_len + rows[:, None]) * src_len + columns[None, :]
         grad = factor * tl.load(grad_mixed + places, mask=inside, other=0.0)
         k = _positions(keys, keys_row, columns, src_len, head_dim, DEPTH)
@@ -427,13 +511,14 @@ def _queries_gradient(
 def _keys_gradient(
     block, map_index, grad_mixed, queries, queries_row, grad_keys, keys_row,
     tgt_len, src_len, head_dim, factor, scaling,
+    CAUSAL: tl.constexpr,
     ROWS: tl.constexpr, COLUMNS: tl.constexpr, DEPTH: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
     columns = block * COLUMNS + tl.arange(0, COLUMNS)
     sums = tl.zeros((COLUMNS, DEPTH), tl.float32)
-    for start in range(0, tgt_len, ROWS):
+    for start in range(_first_row(block * COLUMNS, CAUSAL, ROWS), tgt_len, ROWS):
         rows = start + tl.arange(0, ROWS)
-        inside = (rows[:, None] < tgt_len) & (columns[None, :] < src_len)
+        inside = _in_map(rows, columns, tgt_len, src_len, CAUSAL)
         places = (map_index * tgt_len + rows[:, None]) * src_len + columns[None, :]
         grad = factor * tl.load(grad_mixed + places, mask=inside, other=0.0)
         q = _positions(queries, queries_row, rows, tgt_len, head_dim, DEPTH)
@@ -467,6 +552,7 @@ def products_gradient(
     heads, tgt_len, src_len, head_dim, beta, factor, scaling,
     queries_batch, queries_head, queries_row, keys_batch, keys_head, keys_row,
     row_blocks, column_blocks, total, parts,
+    CAUSAL: tl.constexpr,
     SIZE: tl.constexpr, WIDTH: tl.constexpr, TOGETHER: tl.constexpr, ENTRIES: tl.constexpr,
     ROWS: tl.constexpr, COLUMNS: tl.constexpr, DEPTH: tl.constexpr, DEEP: tl.constexpr,
     PRECISION: tl.constexpr,
@@ -489,13 +575,13 @@ def products_gradient(
             _keys_gradient(
                 block, index, grad_mixed, queries + queries_here, queries_row,
                 grad_keys + keys_here, keys_row, tgt_len, src_len, head_dim, factor, scaling,
-                ROWS, COLUMNS, DEPTH, PRECISION,
+                CAUSAL, ROWS, COLUMNS, DEPTH, PRECISION,
             )  # fmt: skip
         else:
             _queries_gradient(
                 block, index, grad_mixed, keys + keys_here, keys_row,
                 grad_queries + queries_here, queries_row, tgt_len, src_len, head_dim, factor,
-                scaling, ROWS, COLUMNS, DEPTH, PRECISION,
+                scaling, CAUSAL, ROWS, COLUMNS, DEPTH, PRECISION,
             )  # fmt: skip
     else:
         _sum_parts(

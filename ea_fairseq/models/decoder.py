@@ -72,6 +72,7 @@ class EATransformerDecoder(TransformerDecoderBase):
                 encoder_carry,
                 incremental_state=incremental_state,
                 need_attn=index == alignment_layer,
+                causal=not one_step and not full_context_alignment,
             )
             inner_states.append(x)
             if index == alignment_layer and probs is not None:

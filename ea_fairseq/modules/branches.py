@@ -86,11 +86,14 @@ class BranchedAttention(nn.Module):
         carry: Tensor | None = None,
         incremental_state: IncrementalState | None = None,
         need_weights: bool = False,
+        causal: bool = False,
     ) -> tuple[Tensor, Tensor | None, Tensor | None]:
         """See :meth:`TransformedAttention.forward`; ``key`` is the query itself."""
         attended, convolved = query.chunk(2, dim=-1)
         output, probs, carry = self.attention(
-            attended, attended, visible, carry, incremental_state, need_weights=need_weights
+            *(attended, attended, visible, carry, incremental_state),
+            need_weights=need_weights,
+            causal=causal,
         )
         convolved = self.convolution(convolved, visible, incremental_state)
         return torch.cat([output, convolved], dim=-1), probs, carry

@@ -52,6 +52,7 @@ class TransformedAttention(MultiheadAttention):
         carry: Tensor | None = None,
         incremental_state: IncrementalState | None = None,
         need_weights: bool = False,
+        causal: bool = False,
     ) -> tuple[Tensor, Tensor | None, Tensor | None]:
         """Attends.
 
@@ -66,6 +67,7 @@ class TransformedAttention(MultiheadAttention):
             carry: (batch, heads, tgt_len, src_len), the carry of the layer below, or None
             incremental_state: fairseq's cache for decoding step by step, or None
             need_weights: whether to return the probabilities
+            causal: whether ``visible`` hides all later keys, of whole maps
 
         Returns:
             output: (tgt_len, batch, embed_dim)
@@ -81,6 +83,7 @@ class TransformedAttention(MultiheadAttention):
             carry,
             incremental_state,
             need_weights,
+            causal,
         )
         output = output.permute(2, 0, 1, 3).reshape(query.shape[0], query.shape[1], self.embed_dim)
         return self.out_proj(output), probs.transpose(0, 1) if need_weights else None, carry
@@ -93,6 +96,7 @@ class TransformedAttention(MultiheadAttention):
         carry: Tensor | None,
         _: None,
         need_weights: bool,
+        causal: bool,
     ) -> tuple[Tensor, Tensor | None, Tensor | None]:
         queries, keys = self._heads(self._queries(query)), self._heads(self._keys(key))
         values = self._heads(self.v_proj(key))
@@ -102,7 +106,8 @@ class TransformedAttention(MultiheadAttention):
             logits = self.scores(queries, keys, self.scaling, shape, visible)
         dropout = rate_in_use(self.dropout_module)
         return self.transform.attend(
-            queries, keys, values, self.scaling, visible, carry, dropout, need_weights, logits
+            *(queries, keys, values, self.scaling, visible, carry, dropout, need_weights, logits),
+            causal=causal,
         )
 
     def _attend_step(
@@ -113,6 +118,7 @@ class TransformedAttention(MultiheadAttention):
         carry: Tensor | None,
         incremental_state: IncrementalState,
         need_weights: bool,
+        _: bool,
     ) -> tuple[Tensor, Tensor | None, Tensor | None]:
         queries = self._heads(self._queries(query))
         cached = self._cached_heads(query.size(1), key, incremental_state)

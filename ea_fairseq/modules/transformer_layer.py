@@ -162,6 +162,7 @@ class EATransformerDecoderLayer(TransformerDecoderLayerBase):
         encoder_carry: Tensor | None,
         incremental_state: IncrementalState | None = None,
         need_attn: bool = False,
+        causal: bool = False,
     ) -> tuple[Tensor, Tensor | None, Tensor | None, Tensor | None]:
         """Runs the layer.
 
@@ -174,6 +175,7 @@ class EATransformerDecoderLayer(TransformerDecoderLayerBase):
             encoder_carry: (batch, heads, tgt_len, src_len), encoder-decoder attention's, or None
             incremental_state: fairseq's cache, or None
             need_attn: whether to return the probabilities of encoder-decoder attention
+            causal: whether ``visible`` hides all later keys, of whole maps
 
         Returns:
             output (tgt_len, batch, embed_dim), both carries for the layer above or None, and
@@ -182,7 +184,7 @@ class EATransformerDecoderLayer(TransformerDecoderLayerBase):
         residual = x
         if self.normalize_before:
             x = self.self_attn_layer_norm(x)
-        x, _, carry = self.self_attn(x, x, visible, carry, incremental_state)
+        x, _, carry = self.self_attn(x, x, visible, carry, incremental_state, causal=causal)
         if self.c_attn is not None:
             x = (x.unflatten(-1, (self.nh, self.head_dim)) * self.c_attn.view(-1, 1)).flatten(-2)
         if self.attn_ln is not None:

@@ -177,6 +177,7 @@ class LogitTransform(nn.Module):
         dropout: float = 0.0,
         need_probs: bool = False,
         logits: Tensor | None = None,
+        causal: bool = False,
     ) -> tuple[Tensor, Tensor | None, Tensor | None]:
         """Attention over whole maps with this transform: the equations, one after the other.
 
@@ -192,6 +193,7 @@ class LogitTransform(nn.Module):
             dropout: of the probabilities
             need_probs: whether to return them
             logits: (batch, heads, tgt_len, src_len), in the place of the scaled products
+            causal: whether ``visible`` hides all later keys, which a faster way may then leave out
 
         Returns:
             output (batch, heads, tgt_len, head_dim), the carry of the layer above (the transformed

@@ -90,6 +90,7 @@ class BirdEyeLogits(PlainLogits):
         dropout: float = 0.0,
         need_probs: bool = False,
         logits: Tensor | None = None,
+        causal: bool = False,
     ) -> tuple[Tensor, Tensor | None, Tensor | None]:
         """See :meth:`LogitTransform.attend`; twice torch's fused function where no map is wanted.
 

@@ -87,6 +87,7 @@ class DiagonalFreeLogits(PlainLogits):
         dropout: float = 0.0,
         need_probs: bool = False,
         logits: Tensor | None = None,
+        causal: bool = False,
     ) -> tuple[Tensor, Tensor | None, Tensor | None]:
         """See :meth:`LogitTransform.attend`; torch's fused function where all is in the mask."""
         if self.diagonal != HIDDEN:

@@ -159,6 +159,7 @@ class EvolvingLogits(LogitTransform):
         dropout: float = 0.0,
         need_probs: bool = False,
         logits: Tensor | None = None,
+        causal: bool = False,
     ) -> tuple[Tensor, Tensor | None, Tensor | None]:
         """See :meth:`LogitTransform.attend`; compiled where that is possible."""
         if self._way(queries, values.size(2), logits) == "torch":
@@ -177,6 +178,7 @@ class EvolvingLogits(LogitTransform):
             dropout,
             need_carry=self.uses_carry,
             need_probs=need_probs,
+            causal=causal,
         )
 
     def attend_step(

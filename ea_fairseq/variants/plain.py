@@ -22,6 +22,7 @@ class PlainLogits(LogitTransform):
         dropout: float = 0.0,
         need_probs: bool = False,
         logits: Tensor | None = None,
+        causal: bool = False,
     ) -> tuple[Tensor, Tensor | None, Tensor | None]:
         """See :meth:`LogitTransform.attend`; torch's fused function where no map is wanted."""
         if need_probs or logits is not None:
