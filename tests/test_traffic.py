@@ -1,6 +1,8 @@
 """What attentions cost a GPU, by count: every launch and every tensor, once."""
 
 import contextlib
+import dataclasses
+import itertools
 import weakref
 
 import benchmark
@@ -39,14 +41,46 @@ def test_maps_are_read_and_written_at_most_twice_in_either_direction():
     assert 0 < traffic._by_us(below).bytes - 15 * MAP < 25 * heads
 
 
+@pytest.mark.parametrize("length", [7, 32, 33, 128])
+def test_what_a_causal_map_holds_is_counted_in_whole_lines(length):
+    for size in (1, 2, 4):
+        places = [(row, column) for row in range(length) for column in range(length)]
+        every, below = (
+            {(row * length + column) * size // traffic.LINE for row, column in some}
+            for some in (places, [(row, column) for row, column in places if column <= row])
+        )
+        share = traffic._causal_share(length, size)
+        assert share == pytest.approx(len(below) / len(every))
+
+
+def test_causal_maps_are_whole_where_they_leave_alone():
+    """As above, of lower triangles: 15; and with a carry, Z and its gradient whole."""
+    heads = 8 * 8 * 512 * 64 * 4
+    share = sum(range(1, 17)) / 16**2  # of lines of 32 numbers
+    plain = traffic.Shape("decoder", 8, 8, 512, 512, 64)
+    assert 0 < traffic._by_us(plain).bytes - 15 * share * MAP < 25 * heads
+    carried = traffic._by_us(dataclasses.replace(plain, carry=True)).bytes
+    assert 0 < carried - (16 * share + 2) * MAP < 25 * heads
+
+
+def test_causal_maps_are_computed_in_blocks_and_pixels():
+    shape = traffic.Shape("decoder", 8, 8, 512, 512, 64)
+    whole = traffic.attention(dataclasses.replace(shape, attention="encoder"), "our kernels")
+    ours = traffic.attention(shape, "our kernels")
+    assert ours.products / whole.products == pytest.approx(sum(range(1, 17)) / 16**2)
+    assert ours.plain / whole.plain == pytest.approx(sum(range(1, 513)) / 512**2)
+
+
 def test_every_way_takes_less_than_torch_alone():
-    for dtype in (torch.float32, torch.bfloat16):
+    """But for whole maps, whose convolution ours computes again; of causal ones it is half."""
+    for name, dtype in itertools.product(("encoder", "decoder"), (torch.float32, torch.bfloat16)):
         for length in (32, 512):
-            shape = traffic.Shape("decoder", 4096 // length, 4, length, length, 40, dtype=dtype)
+            shape = traffic.Shape(name, 4096 // length, 4, length, length, 40, dtype=dtype)
             plain, ours, fused = (traffic.attention(shape, way) for way in traffic.WAYS)
             assert plain.launches > ours.launches > fused.launches
             assert plain.bytes > ours.bytes > fused.bytes
-            assert ours.plain > plain.plain > fused.plain == 0
+            assert (ours.plain > plain.plain) == (name == "encoder")
+            assert plain.plain > fused.plain == 0
 
 
 def test_time_is_that_of_the_slowest_of_launches_bytes_and_arithmetic():

@@ -70,7 +70,9 @@ def _ways(
         visible = visible.tril()
 
     def attend(queries: Tensor, keys: Tensor, values: Tensor, carry: Tensor) -> Tensor:
-        output, evolved, _ = transform.attend(queries, keys, values, 0.1, visible, carry)
+        output, evolved, _ = transform.attend(
+            queries, keys, values, 0.1, visible, carry, causal=attention == "decoder"
+        )
         return output.float().sum() + evolved.sum()
 
     def step(function: Callable[..., Tensor]) -> None:

@@ -2,12 +2,15 @@
 
 Counted, not measured: torch's operators and our launches run on tensors without numbers (torch's
 meta device), and each operator or launch is taken to read or write each of its tensors once, our
-gradients those that they read twice, twice.
+gradients those that they read twice, twice; of the decoder's maps our launches, which leave out
+later keys, the lines of memory that hold the rest.
 """
 
 from __future__ import annotations
 
 import contextlib
+import functools
+import inspect
 import itertools
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
@@ -85,6 +88,11 @@ class Shape:
     carry: bool = False  # reads the layer below's map and writes one for the layer above
     dtype: torch.dtype = torch.float32
 
+    @property
+    def causal(self) -> bool:
+        """Whether later keys are hidden."""
+        return self.attention == "decoder"
+
     def product(self) -> float:
         """Operations of one product of queries and keys, or of probabilities and values."""
         return 2 * self.batch * self.heads * self.tgt_len * self.src_len * self.head_dim
@@ -101,9 +109,22 @@ def attention(shape: Shape, way: str) -> Cost:
         "our kernels": (7, 4),  # maps are computed again
         "baseline, fused": (7, 0),
     }[way]
+    if way == "our kernels":
+        of_blocks, of_pixels = _shares(shape)
+        products, convolutions = products * of_blocks, convolutions * of_pixels
     count = {"torch alone": _by_torch, "our kernels": _by_us, "baseline, fused": _fused}[way]
     arithmetic = Cost(products=products * shape.product(), plain=convolutions * shape.convolution())
     return count(shape) + arithmetic
+
+
+def _shares(shape: Shape) -> tuple[float, float]:
+    """What our kernels compute of a map's blocks, and of its pixels."""
+    from ea_fairseq.kernels.triton_attention import blocks
+
+    if not shape.causal:
+        return 1.0, 1.0
+    count = -(-shape.tgt_len // blocks(shape.dtype, shape.head_dim)["ROWS"])
+    return (count + 1) / (2 * count), (shape.tgt_len + 1) / (2 * shape.tgt_len)
 
 
 def _inputs(shape: Shape, device: str) -> tuple[Tensor, ...]:
@@ -154,9 +175,9 @@ def _by_us(shape: Shape) -> Cost:
     sizes = shape.heads, shape.heads, shape.kernel_size, shape.kernel_size
     kernel, bias = (torch.empty(size, device="meta") for size in (sizes, sizes[:1]))
     inputs = queries, keys, values, visible, carry, kernel, bias, None
-    constants = 0.1, 0.1, 0.1, 0, 0, shape.attention == "decoder", 0.0
+    constants = 0.1, 0.1, 0.1, 0, 0, shape.causal, shape.causal, 0.0
     with counted_launches() as launches:
-        output, evolved, _, rows = triton_attention.forward(*inputs, *constants, True, False)
+        output, evolved, _, rows = triton_attention.forward(*inputs, *constants, shape.carry, False)
         triton_attention.backward(
             *(output, evolved if shape.carry else None, None),
             *(*inputs, output, rows, None, *constants),
@@ -179,6 +200,23 @@ def _bytes(tensor: Tensor) -> int:
     """Of the numbers that lie in memory: what is expanded counts once."""
     sizes = (n for n, stride in zip(tensor.shape, tensor.stride(), strict=True) if stride or n == 0)
     return torch.Size(sizes).numel() * tensor.element_size()
+
+
+LINE = 128  # bytes that are read or written together, at most
+MAPS = {"carry", "mixed", "evolved", "visible", "active", "grad", "grad_evolved", "grad_mixed"}
+LEAVING = {"evolved", "grad_mixed"}  # written whole by kernels that are told so
+
+
+@functools.cache
+def _causal_share(length: int, size: int) -> float:
+    """What of a map's lines its diagonal and below have, in numbers of ``size`` bytes."""
+    lines, after = 0, 0
+    for row in range(length):
+        first = row * length * size // LINE
+        end = -(-(row * length + row + 1) * size // LINE)
+        lines += end - max(first, after)
+        after = end
+    return lines / -(-length * length * size // LINE)
 
 
 class Operators(TorchDispatchMode):
@@ -223,21 +261,29 @@ def counted_launches() -> Iterator[list[Cost]]:
     found: list[Cost] = []
 
     class Counted:
-        def __init__(self, twice: tuple[int, ...]):
-            self.twice = twice  # arguments that move twice
+        def __init__(self, name: str):
+            # Gradients of maps: written over what was read, or read for two gradients.
+            self.first = 2 if "gradient" in name else 1
+            self.names = list(inspect.signature(getattr(triton_kernels, name).fn).parameters)
 
         def __getitem__(self, grid: Any) -> Callable[..., None]:
             def launch(*args, **constants):
-                tensors = [a for a in (*args, *(args[i] for i in self.twice))]
-                moved = sum(_bytes(a) for a in tensors if isinstance(a, Tensor))
+                cut = MAPS if constants.get("CAUSAL") else set()
+                cut = cut - LEAVING if constants.get("WHOLE") else cut
+                moved = 0
+                for index, (name, tensor) in enumerate(zip(self.names, args, strict=False)):
+                    if isinstance(tensor, Tensor):
+                        times = 1 if index else self.first
+                        if name in cut:
+                            times *= _causal_share(tensor.size(-1), tensor.element_size())
+                        moved += times * _bytes(tensor)
                 found.append(Cost(launches=1, bytes=moved))
 
             return launch
 
     names = "mix evolve attend attend_gradient evolve_gradient products_gradient".split()
     names += "mix_step evolve_step attend_step".split()
-    # Gradients of maps: written over what was read, or read for two gradients.
-    counted = {name: Counted((0,) if "gradient" in name else ()) for name in names}
+    counted = {name: Counted(name) for name in names}
     with mock.patch.multiple(triton_kernels, **counted):
         yield found
 
