@@ -111,13 +111,13 @@ def test_a_batch_smaller_than_the_longest_block_is_refused(command):
     refused(run(command, *arguments), "^error: --max-tokens 23 is too small: .* 24 tokens$")
 
 
-def test_data_of_the_other_task_are_refused_before_the_model_is_read():
+def test_data_of_the_other_task_are_refused_before_the_model_is_read(tmp_path):
     user_dir = ["--user-dir", USER_DIR, "--path", "unread.pt"]
     refused(
         run("generate", corpus(), *user_dir), "dict.txt.*no language pair.*--task language_modeling"
     )
     refused(
-        run("train", parallel_corpus(), *training("unused")[1:]),
+        run("train", parallel_corpus(), *training(tmp_path)[1:]),
         "dict.*.txt and dict.*.txt, data of a language pair.*--only-source",
     )
 
