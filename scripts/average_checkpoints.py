@@ -44,7 +44,8 @@ def average_checkpoints(inputs: Sequence[str]) -> dict[str, Any]:
 
     Returns:
         The content of the first checkpoint, with the averaged parameters as ``"model"``, and
-        what any of them knows about languages and dictionaries.
+        what any of them knows about languages and dictionaries. A warning says where two are of
+        different trainings.
 
     Raises:
         UserError: naming the files, if one cannot be read, or their parameters, languages or
@@ -71,6 +72,7 @@ def average_checkpoints(inputs: Sequence[str]) -> dict[str, Any]:
             sums = {name: _summand(model[name]).clone() for name in names}
             continue
         _check_same_parameters(inputs[0], sums, path, model)
+        _warn_of_another_training(inputs[0], average, path, state)
         here = _shared(model)
         shared = {name: first for name, first in shared.items() if here.get(name) == first}
         for name, total in sums.items():
@@ -154,6 +156,29 @@ def _check_same_parameters(
                 f"cannot average: {name} holds integers in one of {first_path} and {path},"
                 " and real numbers in the other"
             )
+
+
+def _warn_of_another_training(
+    first_path: str, first: dict[str, Any], path: str, state: dict[str, Any]
+) -> None:
+    """Say that weights which never were of one model have a mean that is none either."""
+    for option, name in (("--save-dir", "save_dir"), ("--seed", "seed")):
+        one, other = _setting(first, name), _setting(state, name)
+        if one != other and None not in (one, other):
+            print(
+                f"warning: {first_path} and {path} are of two trainings ({option} {one} and"
+                f" {other}): the mean of their weights may translate nothing",
+                file=sys.stderr,
+            )
+            return
+
+
+def _setting(state: dict[str, Any], name: str) -> Any:
+    """What a checkpoint says of a training's folder or seed; None where it does not."""
+    if state.get("cfg") is not None:
+        section = state["cfg"].get("checkpoint" if name == "save_dir" else "common")
+        return None if section is None else section.get(name)
+    return getattr(state.get("args"), name, None)
 
 
 def last_n_checkpoints(

@@ -283,6 +283,9 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument(
         "suites", nargs="*", metavar="SUITE", help=f"{', '.join(SUITES)} (default: all)"
     )
+    parser.add_argument(
+        "--suite", action="append", default=[], metavar="SUITE", dest="more", help="the same"
+    )
     parser.add_argument("--arch", default="ea_transformer_lite", help="(default: %(default)s)")
     parser.add_argument("--baseline", help="architecture to compare with (default: of its size)")
     parser.add_argument("--rounds", type=int, default=5, help="of A B B A (default: 5)")
@@ -311,6 +314,7 @@ def main(argv: list[str] | None = None) -> int:
     )
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures there too")
     args = parser.parse_args(argv)
+    args.suites += args.more
 
     from benchmarks.models import Setting, baseline_of
 

@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+from argparse import Namespace
 from collections import OrderedDict
 from pathlib import Path
 
@@ -202,6 +203,33 @@ def test_differing_parameters_are_named_with_their_files(tmp_path, capsys, other
     status, error = run(["--inputs", a, b, "--output", tmp_path / "out.pt"], tmp_path, capsys)
     assert status == 1
     assert all(word in error for word in words), error
+
+
+@pytest.mark.parametrize(
+    ("place", "settings"),
+    [
+        (
+            "cfg",
+            lambda folder, seed: {"common": {"seed": seed}, "checkpoint": {"save_dir": folder}},
+        ),
+        ("args", lambda folder, seed: Namespace(seed=seed, save_dir=folder)),
+    ],
+)
+def test_weights_of_two_trainings_are_averaged_with_a_warning(tmp_path, capsys, place, settings):
+    output = tmp_path / "out.pt"
+    other = {"folder": ("b", 1, "--save-dir a and b"), "seed": ("a", 2, "--seed 1 and 2")}
+    for folder, seed, words in (("a", 1, None), *other.values()):
+        paths = [
+            save(tmp_path / f"{number}.pt", weights(1.0), **{place: settings(*of)})
+            for number, of in enumerate([("a", 1), ("a", 1), (folder, seed)])
+        ]
+        status, warned = run(["--inputs", *paths, "--output", output], tmp_path, capsys)
+        assert status == 0 and output.exists()
+        if words is None:
+            assert warned == ""
+        else:
+            assert warned.startswith(f"warning: {paths[0]} and {paths[2]} are of two trainings")
+            assert words in warned and warned.count("\n") == 1
 
 
 def test_cut_short_missing_and_foreign_files_are_named(tmp_path, capsys):

@@ -175,6 +175,7 @@ def test_language_models_are_measured_beside_the_plain_one(monkeypatch, capsys):
     "arguments, message",
     [
         (["speed"], "speed: no such suite; choices: train, length, memory, decode, growth"),
+        (["--suite", "speed"], "speed: no such suite; choices: train, length, memory, decode"),
         (["--rounds", "0"], "--rounds 0 is too small"),
         (["--arch", "lstm"], "--arch lstm: choose from "),
         (["--device", "cuda"], "--device cuda: torch sees no GPU"),
