@@ -102,6 +102,7 @@ def test_tutorial_trains_a_model_of_two_files_and_uses_it(tutorial, monkeypatch)
     assert re.match(r"pip install ea_fairseq-", install)  # tests/installed.py does
 
 
+@pytest.mark.slow  # the fixture is
 def test_commands_within_the_tutorials_sentences_are_understood(tutorial, monkeypatch, capsys):
     monkeypatch.chdir(tutorial)
     page = (DOCS / "tutorial.md").read_text(encoding="utf-8")

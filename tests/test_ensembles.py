@@ -30,6 +30,7 @@ def main(tmp_path, capfd, monkeypatch):
     return call
 
 
+@pytest.mark.slow
 def test_an_ensemble_is_translated_scored_and_recorded_as_a_run(main, tmp_path):
     code, output = main("--seeds", "1", "2", "--ensemble")
     assert code == 0, output
