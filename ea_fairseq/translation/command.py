@@ -61,14 +61,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         help="what happens to lines longer than the model was trained on: split at the ends of "
         "sentences (default), refuse, or translate as a whole",
     )
-    search.add_argument(
-        "--ensemble",
-        type=Path,
-        nargs="+",
-        default=[],
-        metavar="MODEL",
-        help="more models that decide together with the first",
-    )
+    line_command.add_ensemble(search)
     shown = parser.add_argument_group("output")
     shown.add_argument(
         "--n-best", type=int, default=1, metavar="N", help="N lines for each, the best first"

@@ -81,14 +81,7 @@ def make_parser() -> argparse.ArgumentParser:
         help="at most N tokens behind the beginning (default: the model's own, or as many as it "
         "reads)",
     )
-    both.add_argument(
-        "--ensemble",
-        type=Path,
-        nargs="+",
-        default=[],
-        metavar="MODEL",
-        help="more models that decide together with the first",
-    )
+    line_command.add_ensemble(both)
     shown = parser.add_argument_group("output")
     shown.add_argument(
         "--n-best",

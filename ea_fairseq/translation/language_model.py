@@ -7,7 +7,6 @@ import sys
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from itertools import islice
 from random import Random
 from typing import Any
 
@@ -19,7 +18,15 @@ from ..errors import UserError
 from .model_folder import LANGUAGE_MODELING, MOST_BEAM, Search
 from .sampling import Sampling
 from .search import Hypothesis
-from .text_model import EOS, MAX_TOKENS, TextModel, check_whole_number, is_no_list, shown
+from .text_model import (
+    EOS,
+    MAX_TOKENS,
+    TextModel,
+    as_list,
+    check_whole_number,
+    in_buffers,
+    shown,
+)
 
 
 @dataclass(frozen=True)
@@ -119,13 +126,11 @@ class LanguageModel(TextModel):
             UserError: for bad options; and without `details`, naming the texts, where some are
                 longer than the model can read. `Continuation.problem` tells with `details`.
         """
-        one = isinstance(prefix, str)
-        if not one and is_no_list(prefix):
-            raise UserError(f"prefix is {shown(prefix)}: expected text (str), or a list of texts")
+        prefixes, one = as_list("prefix", prefix)
         request = self._request(
             beam, n_best, lenpen, max_len, sampling, max_tokens, details, progress
         )
-        results = list(self._go_on([prefix] if one else list(prefix), request, 0))
+        results = list(self._go_on(prefixes, request, 0))
         return results[0] if one else results
 
     def stream(
@@ -153,19 +158,12 @@ class LanguageModel(TextModel):
         Yields:
             what `generate` returns for each of a list
         """
-        if isinstance(prefixes, str) or is_no_list(prefixes):
-            expected = "expected a list of texts, or an iterator"
-            raise UserError(f"prefixes is {shown(prefixes)}: {expected}")
-        check_whole_number("buffer", buffer)
         request = self._request(beam, n_best, lenpen, max_len, sampling, max_tokens, details, False)
-        prefixes = iter(prefixes)
-        number = 0
-        with tqdm(disable=not progress, unit=" texts", file=sys.stderr) as bar:
-            while chunk := list(islice(prefixes, buffer)):
-                for result in self._go_on(chunk, request, number):
-                    yield result
-                    bar.update()
-                number += len(chunk)
+
+        def go_on(chunk: list[str], number: int) -> Iterator[Any]:
+            return self._go_on(chunk, request, number)
+
+        yield from in_buffers("prefixes", prefixes, buffer, go_on, progress)
 
     def score(self, text: str | Sequence[str], *, max_tokens: int = MAX_TOKENS) -> Any:
         """How probable a line of text is, or each of a list, from its first token to its end.
@@ -180,11 +178,8 @@ class LanguageModel(TextModel):
         Raises:
             UserError: naming the text, where one is longer than the model can read.
         """
-        one = isinstance(text, str)
-        if not one and is_no_list(text):
-            raise UserError(f"text is {shown(text)}: expected text (str), or a list of texts")
+        texts, one = as_list("text", text)
         check_whole_number("max_tokens", max_tokens)
-        texts = [text] if one else list(text)
         tokens = [self.tokens(line) for line in texts]
         for number, split in enumerate(tokens, start=1):
             if problem := self._problem(split):

@@ -39,6 +39,18 @@ def add_files(parser: argparse.ArgumentParser, verb: str) -> None:
     )
 
 
+def add_ensemble(group: argparse._ArgumentGroup) -> None:
+    """The option of more models than one."""
+    group.add_argument(
+        "--ensemble",
+        type=Path,
+        nargs="+",
+        default=[],
+        metavar="MODEL",
+        help="more models that decide together with the first",
+    )
+
+
 def add_machine(parser: argparse.ArgumentParser, tokens: str, dtypes: dict[str, str]) -> None:
     """Options of where to compute.
 

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import sys
 import textwrap
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
 import torch
+from tqdm import tqdm
 
 from ..errors import UserError
 from ..files import sha256
@@ -127,7 +130,52 @@ def check_whole_number(name: str, value: Any) -> None:
         raise UserError(f"{name} is {value!r}: expected a whole number from 1")
 
 
-def is_no_list(texts: Any) -> bool:
+def as_list(name: str, texts: Any) -> tuple[list[Any], bool]:
+    """A text, or each of a list, as a list, and whether it was one alone.
+
+    Raises:
+        UserError: for what is neither, by the ``name`` of the argument
+    """
+    if isinstance(texts, str):
+        return [texts], True
+    if _is_no_list(texts):
+        raise UserError(f"{name} is {shown(texts)}: expected text (str), or a list of texts")
+    return list(texts), False
+
+
+def in_buffers(
+    name: str,
+    texts: Iterable[str],
+    buffer: int,
+    answer: Callable[[list[str], int], Iterable[Any]],
+    progress: bool,
+) -> Iterator[Any]:
+    """The answers to texts as they come, ``buffer`` of which are read and answered together.
+
+    Args:
+        name: of the argument, for messages
+        texts: any number of them
+        buffer: at least 1
+        answer: of some texts, the first of which has that number, counted from 0
+        progress: whether to show a progress bar on standard error
+
+    Raises:
+        UserError: for texts that are none, and a buffer of no text
+    """
+    if isinstance(texts, str) or _is_no_list(texts):  # of a text, each letter would be one
+        raise UserError(f"{name} is {shown(texts)}: expected a list of texts, or an iterator")
+    check_whole_number("buffer", buffer)
+    texts = iter(texts)
+    number = 0
+    with tqdm(disable=not progress, unit=" texts", file=sys.stderr) as bar:
+        while chunk := list(islice(texts, buffer)):
+            for result in answer(chunk, number):
+                yield result
+                bar.update()
+            number += len(chunk)
+
+
+def _is_no_list(texts: Any) -> bool:
     """Whether something cannot stand for several texts in their order."""
     return isinstance(texts, bytes | Mapping | set) or not isinstance(texts, Iterable)
 

@@ -8,7 +8,6 @@ import sys
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from itertools import islice
 from typing import Any
 
 import torch
@@ -20,7 +19,7 @@ from ..text.sentences import split_sentences
 from .attention_maps import LayerMaps, attention_maps
 from .model_folder import TRANSLATION, Search
 from .search import Hypothesis
-from .text_model import EOS, MAX_TOKENS, TextModel, check_whole_number, is_no_list, shown
+from .text_model import EOS, MAX_TOKENS, TextModel, as_list, check_whole_number, in_buffers
 
 #: What happens to text longer than what a model was trained on.
 LONG = ("split", "refuse", "whole")
@@ -139,10 +138,7 @@ class Translator(TextModel):
             UserError: for bad options; and without `details`, naming the texts, where some cannot
                 be translated. `Translation.problem` tells with `details`.
         """
-        one = isinstance(text, str)
-        if not one and is_no_list(text):
-            raise UserError(f"text is {shown(text)}: expected text (str), or a list of texts")
-        texts = [text] if one else list(text)
+        texts, one = as_list("text", text)
         request = self._request(beam, n_best, lenpen, max_tokens, long, details, attention)
         results = list(self._translate(texts, request, 0, progress))
         return results[0] if one else results
@@ -172,19 +168,12 @@ class Translator(TextModel):
         Yields:
             what `translate` returns for each of a list
         """
-        if isinstance(texts, str) or is_no_list(texts):  # of a text, each letter would be one
-            raise UserError(f"texts is {shown(texts)}: expected a list of texts, or an iterator")
-        if buffer < 1:
-            raise UserError(f"buffer is {buffer!r}: expected a whole number from 1")
         request = self._request(beam, n_best, lenpen, max_tokens, long, details, attention)
-        texts = iter(texts)
-        number = 0
-        with tqdm(disable=not progress, unit=" texts", file=sys.stderr) as bar:
-            while chunk := list(islice(texts, buffer)):
-                for result in self._translate(chunk, request, number):
-                    yield result
-                    bar.update()
-                number += len(chunk)
+
+        def translate(chunk: list[str], number: int) -> Iterator[Any]:
+            return self._translate(chunk, request, number)
+
+        yield from in_buffers("texts", texts, buffer, translate, progress)
 
     def attention_maps(self, part: Part, model: int = 0) -> dict[str, list[LayerMaps]]:
         """What each attention looked at while the model read and wrote a part of a translation.
