@@ -1,4 +1,4 @@
-"""Small model folders for the tests, with weights drawn at random."""
+"""Small model folders for the tests, with weights drawn at random, and commands that use them."""
 
 import torch
 from small_models import BOS, EOS, TINY, build, dictionary
@@ -82,3 +82,13 @@ def strong_language_model(arch="ea_transformer_lm_lite", seed=1, **options):
             model.decoder.output_projection.weight[EOS] += 0.8
             model.decoder.output_projection.weight[BOS] -= 0.8
     return model
+
+
+def answered(main, folder, text, *options):
+    """A command's exit code and lines for bytes of text, in this process, with files in the place
+    of standard input and output."""
+    source, target = folder.parent / "source.txt", folder.parent / "target.txt"
+    source.write_bytes(text)
+    arguments = [folder, "--input", source, "--output", target, *options]
+    code = main([str(argument) for argument in arguments])
+    return code, target.read_text(encoding="utf-8").split("\n")

@@ -5,7 +5,7 @@ import json
 from types import SimpleNamespace
 
 import pytest
-from small_folders import write_folder, write_language_model
+from small_folders import answered, write_folder, write_language_model
 
 from ea_fairseq import LanguageModel, Sampling
 from ea_fairseq.translation import generate_command, line_command
@@ -24,12 +24,7 @@ def model(folder):
 
 
 def generate(folder, text, *options):
-    """In this process, with files in the place of standard input and output."""
-    source, target = folder.parent / "source.txt", folder.parent / "target.txt"
-    source.write_bytes(text)
-    arguments = [folder, "--input", source, "--output", target, *options]
-    code = generate_command.main([str(argument) for argument in arguments])
-    return code, target.read_text(encoding="utf-8").split("\n")
+    return answered(generate_command.main, folder, text, *options)
 
 
 def test_lines_are_gone_on_with_in_their_places(folder, model):

@@ -4,7 +4,7 @@ import random
 
 import pytest
 import torch
-from fairseq.sequence_generator import SequenceGenerator
+from fairseq_search import generator
 from small_folders import strong_language_model, write_folder, write_language_model
 from small_models import EOS, PAD, VOCABULARY, dictionary, padded
 
@@ -33,20 +33,11 @@ def prefixes(count, seed, least=1, most=7):
 
 def of_fairseq(models, batch, search):
     """What fairseq-interactive finds for prefixes in one batch."""
-    generator = SequenceGenerator(
-        models,
-        WORDS,
-        beam_size=search.beam,
-        max_len_b=search.max_len_b,
-        min_len=search.min_len,
-        normalize_scores=not search.unnormalized,
-        len_penalty=search.lenpen,
-        unk_penalty=search.unkpen,
-    )
     forced = padded([torch.tensor(prefix, dtype=torch.long) for prefix in batch])
     read = torch.cat([torch.full((len(batch), 1), EOS), forced], dim=1)
     sample = {"net_input": {"src_tokens": read, "src_lengths": read.ne(PAD).sum(dim=1)}}
-    return generator.generate(models, sample, prefix_tokens=forced, bos_token=EOS)
+    owner = generator(models, WORDS, search)
+    return owner.generate(models, sample, prefix_tokens=forced, bos_token=EOS)
 
 
 def check(models, batch, search):

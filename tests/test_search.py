@@ -5,8 +5,8 @@ from collections import Counter
 
 import pytest
 import torch
-from fairseq.sequence_generator import SequenceGenerator
 from fairseq_commands import binarize, generation, run
+from fairseq_search import generator
 from small_folders import WORDS as NAMES
 from small_folders import strong, write_folder
 from small_models import EOS, PAD, TINY, dictionary, padded
@@ -44,20 +44,9 @@ def sources(count, seed, most=9):
 
 def of_fairseq(models, batch, search):
     """What fairseq-generate finds, as (tokens, score, scores of the tokens)."""
-    generator = SequenceGenerator(
-        models,
-        WORDS,
-        beam_size=search.beam,
-        max_len_a=search.max_len_a,
-        max_len_b=search.max_len_b,
-        min_len=search.min_len,
-        normalize_scores=not search.unnormalized,
-        len_penalty=search.lenpen,
-        unk_penalty=search.unkpen,
-    )
     tokens = padded([torch.tensor(source) for source in batch], left=True)
     sample = {"net_input": {"src_tokens": tokens, "src_lengths": tokens.ne(PAD).sum(dim=1)}}
-    return generator.generate(models, sample)
+    return generator(models, WORDS, search).generate(models, sample)
 
 
 def check(models, batch, search):

@@ -8,7 +8,7 @@ import subprocess
 import sys
 
 import pytest
-from small_folders import write_folder
+from small_folders import answered, write_folder
 
 from ea_fairseq import Translator
 from ea_fairseq.translation.model_folder import Longest, Search
@@ -27,14 +27,9 @@ def program(*arguments):
 
 
 def translate(folder, text, *options):
-    """In this process, with files in the place of standard input and output."""
     from ea_fairseq.translation import command
 
-    source, target = folder.parent / "source.txt", folder.parent / "target.txt"
-    source.write_bytes(text)
-    arguments = [folder, "--input", source, "--output", target, *options]
-    code = command.main([str(argument) for argument in arguments])
-    return code, target.read_text(encoding="utf-8").split("\n")
+    return answered(command.main, folder, text, *options)
 
 
 def test_lines_are_answered_in_their_places(folder):
