@@ -156,6 +156,10 @@ def in_this_process(content, *more):
     return output.getvalue()
 
 
+#: How UTF-16 and compressed files begin.
+OTHER_FILES = (b"\xff\xfe", b"\xfe\xff", b"\x1f\x8b", b"BZh91AY&SY")
+OTHER_FILES += (b"\xfd7zXZ\0", b"\x28\xb5\x2f\xfd", b"PK\3\4")
+
 LINES = st.lists(
     st.one_of(
         st.sampled_from(ODD + CLEAN),
@@ -168,10 +172,16 @@ LINES = st.lists(
 
 @settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(LINES, st.sampled_from([1, 2, 5]), st.booleans())
-def test_any_bytes_are_answered(lines, buffer_size, ended):
+@example([b"\xff\xfe", b"w1"], 1, True)
+def test_any_bytes_are_answered_or_known_as_another_file(lines, buffer_size, ended):
     content = b"\n".join(lines) + (b"\n" if ended else b"")
     count = content.count(b"\n") + (not content.endswith(b"\n") and content != b"")
-    output = in_this_process(content, "--max-tokens", "40", "--buffer-size", str(buffer_size))
+    more = ("--max-tokens", "40", "--buffer-size", str(buffer_size))
+    if content.startswith(OTHER_FILES):
+        with pytest.raises(UserError):
+            in_this_process(content, *more)
+        return
+    output = in_this_process(content, *more)
     found = answers(output)
     assert [number for number, _, _ in found] == list(range(count))
     alone = dict(zip(CLEAN, clean_answers(), strict=True))
