@@ -25,6 +25,7 @@ _MODULES = (
     "binarized_data",
     "empty_sources",
     "dirty_input",
+    "raw_text",
     "numpy_2",
     "adaptive_layers",
     "scored_blocks",

@@ -1,0 +1,81 @@
+"""fairseq-preprocess: a line of the file is a sentence of the data, or is named in one line."""
+
+import pytest
+from fairseq.data import Dictionary, data_utils
+from fairseq_commands import USER_DIR, run
+
+from ea_fairseq.compat.raw_text import Chunker, find_offsets
+from ea_fairseq.errors import UserError
+
+LINES = ["a b", "", "c\rd", "e \u2028 f", "ä" * 40, "\x0b g \x1c", "h\r", " "]
+
+
+@pytest.mark.parametrize("end", ["", "\n"])
+@pytest.mark.parametrize("count", range(len(LINES) + 1))
+def test_parts_hold_every_line_once_and_in_order(tmp_path, count, end):
+    path = tmp_path / "text"
+    path.write_bytes(("\n".join(LINES[:count]) + end).encode())
+    expected = path.read_bytes().decode().split("\n")
+    if expected[-1] == "":
+        expected.pop()
+    for parts in range(1, 12):
+        offsets = find_offsets(path, parts)
+        found = []
+        for start, stop in zip(offsets, offsets[1:], strict=False):
+            with Chunker(path, start, stop) as lines:
+                found += lines
+        assert found == expected, parts
+    with Chunker(path, 0, 0) as lines:
+        assert list(lines) == expected
+
+
+def preprocess(folder, *more):
+    files = ["--source-lang", "de", "--target-lang", "en", "--trainpref", folder / "train"]
+    return run("preprocess", "--user-dir", USER_DIR, *files, "--destdir", folder / "data", *more)
+
+
+@pytest.mark.parametrize("workers", [1, 3])
+def test_sentences_stay_beside_their_translations(tmp_path, workers):
+    """fairseq's own reading makes two sentences of a line with a carriage return."""
+    source = [f"s{number}{chr(13) if number % 7 == 3 else chr(0x2028)}x" for number in range(50)]
+    (tmp_path / "train.de").write_bytes(("\ufeff" + "\n".join(source) + "\n").encode())
+    (tmp_path / "train.en").write_bytes("".join(f"t{n}\r\n" for n in range(50)).encode())
+    done = preprocess(tmp_path, "--workers", workers)
+    assert done.status == 0, done.errors()
+    sides = []
+    for language in ("de", "en"):
+        words = Dictionary.load(str(tmp_path / "data" / f"dict.{language}.txt"))
+        stored = data_utils.load_indexed_dataset(
+            str(tmp_path / "data" / f"train.de-en.{language}"), words
+        )
+        sides.append([words.string(sentence) for sentence in stored])
+    assert sides == [[f"s{n} x" for n in range(50)], [f"t{n}" for n in range(50)]]
+
+
+@pytest.mark.parametrize(
+    ("content", "workers", "expected"),
+    [
+        (b"a b\nc \xff d\n", 1, "line 2 is not UTF-8 (invalid start byte: byte 0xff at 2); save"),
+        (b"a b\n" * 30 + b"\xe2\x80\n" + b"a\n" * 9, 3, "line 31 is not UTF-8 (invalid cont"),
+        (b"\xff\xfea\0", 1, "is UTF-16"),
+        (b"\x1f\x8b\x08\0", 2, "is compressed (gzip)"),
+    ],
+)
+def test_what_is_no_utf8_is_named_with_its_line(tmp_path, content, workers, expected):
+    (tmp_path / "train.de").write_bytes(content)
+    (tmp_path / "train.en").write_bytes(b"a\n" * content.count(b"\n"))
+    done = preprocess(tmp_path, "--workers", workers)
+    assert done.status != 0 and "Traceback" not in done.errors(), done.errors()
+    last = done.errors().strip().splitlines()[-1]
+    assert last.startswith(f"error: {tmp_path / 'train.de'}: {expected}"), last
+    assert not list((tmp_path / "data").glob("*.idx"))
+
+
+def test_the_line_is_numbered_in_the_file_and_not_in_the_part(tmp_path):
+    path = tmp_path / "text"
+    path.write_bytes(b"a\n" * 10 + b"\x80\n")
+    with (
+        pytest.raises(UserError, match=r"line 11 is not UTF-8"),
+        Chunker(path, 10, 0) as lines,
+    ):
+        list(lines)
