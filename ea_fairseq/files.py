@@ -290,7 +290,7 @@ class LineWriter:
                 self.file.close()
 
 
-def named_error(error: OSError, path: Path) -> OSError:
+def named_error(error: OSError, path: Path | str) -> OSError:
     """The same error with the file's name in it: write() leaves it out."""
     number = error.errno or errno.EIO
     return OSError(number, error.strerror or os.strerror(number), str(path))

@@ -4,6 +4,7 @@ import gzip
 import json
 import os
 import pty
+import resource
 import subprocess
 import sys
 
@@ -155,6 +156,23 @@ def test_a_device_is_written_to(folder, tmp_path, capsys):
     given = [str(folder), "--input", str(source), "--output"]
     assert command.main([*given, "/dev/full"]) == 1
     assert capsys.readouterr().err == "ea-translate: error: No space left on device: /dev/full\n"
+
+
+def test_a_full_disk_keeps_what_was_translated(tmp_path):
+    from ea_fairseq.translation import line_command
+
+    lines = [f"answer {number}" for number in range(100)]
+    output, part = tmp_path / "out", tmp_path / "out.part"
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (300, before[1]))
+    try:
+        with pytest.raises(OSError, match="File too large") as stopped:
+            line_command.write(output, (([line], None, True) for line in lines))
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert stopped.value.filename == f"{output} ({part} has what was written)"
+    assert part.read_text() == "".join(f"{line}\n" for line in lines)[:300]
+    assert list(tmp_path.iterdir()) == [part]
 
 
 def test_an_interrupt_keeps_what_was_translated(folder, tmp_path, monkeypatch, capsys):

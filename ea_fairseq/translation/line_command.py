@@ -177,7 +177,7 @@ def _output(path: Path | None) -> Iterator[TextIO]:
 
     Raises:
         OSError: naming the file
-        KeyboardInterrupt: which says where the lines are that were written before it
+        KeyboardInterrupt: either says where the lines are that were written before it
     """
     if path is None:
         if hasattr(sys.stdout, "reconfigure"):
@@ -191,11 +191,14 @@ def _output(path: Path | None) -> Iterator[TextIO]:
                 mode = writing_mode(temporary)
                 with open(temporary, mode, encoding="utf-8", newline="\n") as file:
                     yield file
-            except KeyboardInterrupt:
-                if is_stream(path) or not temporary.stat().st_size:
+            except (KeyboardInterrupt, OSError) as stop:  # the latter: a disk that is full
+                if is_stream(path) or not (temporary.exists() and temporary.stat().st_size):
                     raise
                 part = temporary.with_suffix(".part")
                 os.replace(temporary, part)
-                raise KeyboardInterrupt(f"interrupted: {part} has what was written") from None
+                kept = f"{part} has what was written"
+                if isinstance(stop, KeyboardInterrupt):
+                    raise KeyboardInterrupt(f"interrupted: {kept}") from None
+                raise named_error(stop, f"{stop.filename or path} ({kept})") from None
     except OSError as error:
         raise error if error.filename is not None else named_error(error, path) from None
