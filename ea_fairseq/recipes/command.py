@@ -255,8 +255,11 @@ def run_recipe(recipe: Recipe, corpus: corpus_config.Corpus, args: argparse.Name
             if "prepare" in args.steps:
                 prepare_data(recipe, all_runs[0].data, args, threads)
             for data in {run.data for run in all_runs}:
-                if (data / "prepared.json").exists():
-                    data_in_use.enter_context(locked(data, shared=True))
+                if not (data / "prepared.json").exists():
+                    raise ValueError(
+                        f"{shown(data)}: the corpus is not prepared; --steps prepare first"
+                    )
+                data_in_use.enter_context(locked(data, shared=True))
         for run in all_runs:
             with locked(run.folder) as lock:
                 from ..models.cost import cost  # takes torch and fairseq
