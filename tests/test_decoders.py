@@ -119,7 +119,8 @@ class Steps:
 
 @pytest.mark.parametrize("arch, options", MODELS.values(), ids=MODELS.keys())
 def test_steps_of_a_reordered_shrinking_beam_equal_the_full_pass(arch, options):
-    steps = Steps(large(arch, options), lengths=[3, 1, 18, 9])
+    # The longest fills more than two vectors of any processor: lines made for another's do not do.
+    steps = Steps(large(arch, options), lengths=[3, 1, 37, 9])
     for time in range(22):
         assert torch.allclose(steps.step(), steps.full(), atol=3e-5, rtol=1e-5)
         # Sentences leave one after the other; the beam changes its size.
@@ -145,7 +146,7 @@ def test_any_number_of_threads_gives_the_same_bits():
     assert all(torch.equal(found[0], other) for other in found[1:])
 
 
-def test_a_beam_wider_than_a_block_of_rows_stays_together():
+def test_a_beam_wider_than_a_block_of_rows_equals_the_full_pass():
     steps = Steps(large("ea_transformer_lite", {}, vocabulary=40), lengths=[4, 6])
     for beam in (1, 100, 130, 7):
         assert torch.allclose(steps.step(), steps.full(), atol=3e-5, rtol=1e-5)
@@ -179,9 +180,10 @@ def same(found, expected):
         Search(beam=1, max_len_b=12),
         Search(beam=4, min_len=4, max_len_b=9, unkpen=-3.0),
         Search(max_len_b=0, min_len=0),
+        Search(max_len_b=3, min_len=5),
         Search(beam=23, max_len_b=4),
     ],
-    ids=["beam 5", "beam 1", "from 4 tokens", "no word", "widest beam"],
+    ids=["beam 5", "beam 1", "from 4 tokens", "no word", "no end before the limit", "widest beam"],
 )
 def test_a_search_finds_what_torch_finds(arch, search):
     model, generator = strong(arch), torch.Generator().manual_seed(5)
