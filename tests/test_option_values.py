@@ -24,12 +24,51 @@ def refused(done):
         (["--adam-betas=x()"], "--adam-betas is x(): expected two numbers from 0 to below 1"),
         (["--dropout", "1.5"], "--dropout is 1.5: expected a number from 0 to 1"),
         (["--max-tokens", "0"], "--max-tokens is 0: expected a number from 1"),
+        (
+            ["--eval-bleu", "--eval-bleu-args", "beam=4"],
+            "--eval-bleu-args is beam=4: expected JSON",
+        ),
+        (
+            ["--eval-bleu", "--eval-bleu-args", '{"max-len-b": 9}'],
+            "--eval-bleu-args: 'max-len-b' is",
+        ),
     ],
 )
 def test_training(tmp_path, options, expected):
     done = run("train", *training(corpus(), tmp_path / "saved", "--max-update", "1", *options))
     assert refused(done).startswith(expected.split(":")[0])
     assert expected.split(": ")[1] in refused(done)
+    assert not (tmp_path / "saved").exists()
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        # The first two kept the worst checkpoint as the best, and patience ended at once.
+        (
+            ["bleu", "--eval-bleu"],
+            "--best-checkpoint-metric bleu needs --eval-bleu and --maximize-best-checkpoint-metric",
+        ),
+        (
+            ["loss", "--maximize-best-checkpoint-metric"],
+            "--maximize-best-checkpoint-metric: a lower loss is better",
+        ),
+        # These failed with a traceback after the first epoch, before it was saved.
+        (
+            ["bleu", "--maximize-best-checkpoint-metric"],
+            "--best-checkpoint-metric bleu needs --eval-bleu and",
+        ),
+        (
+            ["nll_loss"],
+            "--best-checkpoint-metric nll_loss: cross_entropy does not measure it: choose from "
+            "loss, ppl",
+        ),
+    ],
+)
+def test_what_the_best_checkpoint_is_chosen_by(tmp_path, options, expected):
+    more = ("--max-update", "1", "--best-checkpoint-metric", *options)
+    done = run("train", *training(corpus(), tmp_path / "saved", *more))
+    assert refused(done).startswith(expected)
     assert not (tmp_path / "saved").exists()
 
 
@@ -56,6 +95,20 @@ def test_training_names_what_is_missing(tmp_path, option):
 def test_translation(command, options, expected):
     done = run(command, *generation(corpus(), trained() / "checkpoint_last.pt", *options))
     assert refused(done).startswith(expected)
+
+
+def test_switches_that_fairseq_generate_leaves_without_effect():
+    """It printed its own BLEU as that of sacreBLEU, and translated all in the place of a part."""
+    arguments = generation(corpus(), trained() / "checkpoint_last.pt")
+    assert refused(run("generate", *arguments, "--sacrebleu")).endswith("give --scoring sacrebleu")
+    parts = ("--num-shards", "2", "--shard-id", "1")
+    told = refused(run("generate", *arguments, *parts)).partition(": give ")[2].split()
+    assert told == ["--distributed-world-size", "2", "--distributed-rank", "1"]
+    found = []
+    for rank in ("0", "1"):
+        done = run("generate", *arguments, *told[:-1], rank)
+        found.append(re.findall(r"^H-(\d+)", done.output(), re.M))
+    assert all(found) and sorted(map(int, found[0] + found[1])) == list(range(11))
 
 
 @pytest.mark.parametrize("lenpen", ["-10", "10"])

@@ -9,11 +9,15 @@ Replaced in fairseq:
 from __future__ import annotations
 
 import argparse
+import difflib
 import functools
+import json
 from collections.abc import Callable, Sequence
+from dataclasses import fields
 from typing import Any
 
 from fairseq import options
+from fairseq.dataclass.configs import GenerationConfig
 
 from ..errors import UserError
 from ..recipes import ranges
@@ -84,12 +88,44 @@ _REFUSED: list[tuple[str, Callable[[argparse.Namespace], bool], str]] = [
         "give --max-tokens {tokens_per_sample} or more, or smaller blocks",
     ),
     (
+        "sacrebleu beam",
+        lambda a: a.sacrebleu and a.scoring != "sacrebleu",
+        "--sacrebleu has no effect on what is printed: give --scoring sacrebleu",
+    ),
+    (
+        "path num_shards beam",  # of fairseq-generate: fairseq-eval-lm knows shards
+        lambda a: a.num_shards > 1 and not hasattr(a, "buffer_size"),
+        "--num-shards {num_shards} has no effect, all sentences would be translated: give "
+        "--distributed-world-size {num_shards} --distributed-rank {shard_id}",
+    ),
+    (
         "context_window sample_break_mode",
         lambda a: a.context_window > 0 and a.sample_break_mode == "eos",
         "--context-window {context_window}: lines apart (--sample-break-mode eos) see nothing "
         "before them: choose --sample-break-mode none or complete",
     ),
 ]
+
+
+def _check_eval_bleu_args(text: str) -> None:
+    """Refuses settings of the search in validation that would be left out without a word."""
+    known = {field.name for field in fields(GenerationConfig)}
+    try:
+        given = json.loads(text or "{}")
+    except ValueError:
+        given = None
+    if not isinstance(given, dict):
+        raise UserError(
+            f"--eval-bleu-args is {text}: expected JSON, as in "
+            """--eval-bleu-args '{"beam": 4, "max_len_b": 100}'"""
+        )
+    for name in given:
+        if name not in known:
+            close = difflib.get_close_matches(name, sorted(known), 3)
+            raise UserError(
+                f"--eval-bleu-args: {name!r} is no option of the search"
+                + (f": perhaps you meant {' or '.join(close)}" if close else "")
+            )
 
 
 def check(parser: argparse.ArgumentParser, args: argparse.Namespace) -> None:
@@ -106,6 +142,8 @@ def check(parser: argparse.ArgumentParser, args: argparse.Namespace) -> None:
     for names, is_wrong, message in _REFUSED:
         if all(name in given for name in names.split()) and is_wrong(args):
             raise UserError(message.format_map(given))
+    if given.get("eval_bleu"):
+        _check_eval_bleu_args(args.eval_bleu_args)
     try:
         for action in parser._actions:
             value = given.get(action.dest)
@@ -113,6 +151,7 @@ def check(parser: argparse.ArgumentParser, args: argparse.Namespace) -> None:
                 name = action.dest.replace("_", "-")
                 ranges.check(name, value, f"--{name}")
         ranges.check_betas(args, "--")
+        ranges.check_metric(args, "--")
     except ValueError as error:
         raise UserError(str(error)) from None
 

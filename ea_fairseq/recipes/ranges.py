@@ -28,6 +28,15 @@ _EXPECTED = {
 }
 #: Of Adam and its relatives: what each update keeps of the running means.
 _BETAS = ("adam_betas", "adamax_betas", "lamb_betas")
+#: What fairseq's criteria measure in validation, and what they measure by a switch.
+_SMOOTHED = ("loss", "nll_loss", "ppl")
+_MEASURED = {
+    "cross_entropy": ("loss", "ppl"),
+    "adaptive_loss": ("loss", "ppl"),
+    "label_smoothed_cross_entropy": _SMOOTHED,
+    "syntax_guided_cross_entropy": _SMOOTHED,
+}
+_BY_SWITCH = {"nll_loss": "sentence_avg", "bleu": "eval_bleu", "accuracy": "report_accuracy"}
 _NUMBER = re.compile(r"[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?")
 
 
@@ -87,6 +96,44 @@ def check_betas(args: Any, where: str) -> None:
             raise ValueError(f"{where}{name} is {given}: expected two numbers from 0 to below 1")
 
 
+def check_metric(args: Any, where: str) -> None:
+    """Checks that the best checkpoint is chosen by what is measured, and is not the worst.
+
+    Args:
+        args: all options, as fairseq's parser gives them
+        where: what stands before the option's name in messages
+
+    Raises:
+        ValueError: the metric is not measured, or the wrong end of it would be the best.
+    """
+    metric = getattr(args, "best_checkpoint_metric", None)
+    if metric is None or not hasattr(args, "max_update"):  # no training
+        return
+    dashes = "--" if where == "--" else ""
+    maximize = f"{dashes}maximize-best-checkpoint-metric"
+    measured = list(_MEASURED.get(args.criterion, [metric]))
+    measured += [name for name, switch in _BY_SWITCH.items() if getattr(args, switch, False)]
+    if metric == "bleu" and not (args.maximize_best_checkpoint_metric and metric in measured):
+        raise ValueError(
+            f"{where}best-checkpoint-metric bleu needs {dashes}eval-bleu and {maximize}: a higher "
+            "one is better"
+        )
+    if metric not in measured:
+        raise ValueError(
+            f"{where}best-checkpoint-metric {metric}: {args.criterion} does not measure it: choose "
+            f"from {', '.join(dict.fromkeys(measured))}"
+        )
+    if metric == "accuracy" and not args.maximize_best_checkpoint_metric:
+        raise ValueError(
+            f"{where}best-checkpoint-metric accuracy needs {maximize}: a higher one is better"
+        )
+    if metric in ("loss", "nll_loss", "ppl") and args.maximize_best_checkpoint_metric:
+        raise ValueError(
+            f"{where}maximize-best-checkpoint-metric: a lower {metric} is better: leave it out, or "
+            f"choose {dashes}best-checkpoint-metric bleu"
+        )
+
+
 def check_together(args: Any, where: str) -> None:
     """Checks numbers that depend on each other.
 
@@ -106,18 +153,7 @@ def check_together(args: Any, where: str) -> None:
                 "not divide"
             )
     check_betas(args, f"{where}: ")
-    metric = getattr(args, "best_checkpoint_metric", None)
-    maximize = getattr(args, "maximize_best_checkpoint_metric", False)
-    if metric == "bleu" and not (maximize and args.eval_bleu):
-        raise ValueError(
-            f"{where}: best-checkpoint-metric bleu needs eval-bleu: true and "
-            "maximize-best-checkpoint-metric: true: a higher one is better"
-        )
-    if maximize and metric in ("loss", "nll_loss", "ppl"):
-        raise ValueError(
-            f"{where}: maximize-best-checkpoint-metric: a lower {metric} is better: leave it out, "
-            "or choose best-checkpoint-metric: bleu"
-        )
+    check_metric(args, f"{where}: ")
     beam, best = getattr(args, "beam", None), getattr(args, "nbest", None)
     if beam and best and best > beam:
         raise ValueError(f"{where}: nbest is {best}: choose from 1 to beam, {beam}")
