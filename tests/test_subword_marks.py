@@ -1,0 +1,84 @@
+"""Pieces are made into words by the rule of their own marks, or the command ends in one line."""
+
+import logging
+import re
+
+import pytest
+from fairseq.data import Dictionary
+from fairseq_commands import corpus, generation, run, trained, training
+
+from ea_fairseq.compat.subword_marks import check, check_validation, pieces_of
+from ea_fairseq.errors import UserError
+
+ENTRIES = {
+    "subword_nmt": ["ca@@", "t", "dog"],
+    "sentencepiece": ["\u2581ca", "t", "\u2581dog"],
+    "letter": ["c", "a", "t", "|"],
+    None: ["cat", "dog"],
+}
+
+
+def dictionary(words):
+    made = Dictionary()
+    for word in words:
+        made.add_symbol(word)
+    return made
+
+
+@pytest.mark.parametrize("kind", ENTRIES)
+@pytest.mark.parametrize("rule", ["subword_nmt", "@@ ", "sentencepiece", "letter", "none", None])
+def test_a_rule_is_taken_where_it_makes_words(kind, rule):
+    """By what it makes of the pieces of "cat dog"."""
+    words = dictionary(ENTRIES[kind])
+    text = {"letter": "c a t | d o g |", None: "cat dog"}.get(kind, " ".join(ENTRIES[kind]))
+    for word in text.split():
+        words.add_symbol(word)
+    made = words.string(words.encode_line(text, add_if_not_exist=False), rule)
+    asked = rule not in ("none", None)
+    # Of letters without a mark of subword-nmt nothing is known.
+    wrong = (
+        asked
+        and made != "cat dog"
+        and (kind, rule.strip())
+        not in (
+            ("letter", "subword_nmt"),
+            ("letter", "@@"),
+        )
+    )
+    if not wrong:
+        check(rule, words, "--post-process")
+        return
+    with pytest.raises(UserError) as error:
+        check(rule, words, "--post-process")
+    fitting = pieces_of(words)
+    assert str(error.value).endswith(f"give {fitting}" if fitting else "leave it out")
+
+
+@pytest.mark.parametrize("command", ["generate", "interactive"])
+def test_words_never_run_together(tmp_path, command):
+    (tmp_path / "text").write_text("w1 w2\n")
+    arguments = generation(corpus(), trained() / "checkpoint_last.pt")
+    arguments += ["--post-process", "sentencepiece"]
+    if command == "interactive":
+        arguments += ["--input", tmp_path / "text"]
+    done = run(command, *arguments)
+    assert done.status == 1 and "Traceback" not in done.errors()
+    assert not re.search(r"^H-|BLEU", done.output(), re.M)
+    assert "error: --post-process sentencepiece is not for" in done.errors()
+
+
+def test_nor_in_validation(tmp_path):
+    more = ("--eval-bleu", "--eval-bleu-remove-bpe", "sentencepiece")
+    done = run("train", *training(corpus(), tmp_path / "saved", *more))
+    last = done.errors().strip().splitlines()[-1]
+    assert done.status == 1 and last.startswith(
+        "error: --eval-bleu-remove-bpe sentencepiece is not"
+    )
+
+
+@pytest.mark.parametrize("kind", ["subword_nmt", "sentencepiece", None])
+def test_bleu_of_pieces_is_warned_of(caplog, kind):
+    with caplog.at_level(logging.WARNING):
+        check_validation(None, dictionary(ENTRIES[kind]))
+    expected = [f"give --eval-bleu-remove-bpe {kind}"] if kind else []
+    assert [message.partition(": ")[2] for message in caplog.messages] == expected
