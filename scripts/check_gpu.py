@@ -68,10 +68,10 @@ class Failed(Exception):
 class Check:
     """Runs commands for the parts, within what is left of the time."""
 
-    def __init__(self, out: Path, seconds: float):
+    def __init__(self, out: Path, seconds: float, spent: float = 0.0):
         self.out = out
         self.seconds = seconds
-        self.ends = self.part_ends = time.monotonic() + seconds
+        self.ends = self.part_ends = time.monotonic() + seconds - spent
         (out / "logs").mkdir(parents=True, exist_ok=True)
 
     def begin_part(self, share: float = 1.0) -> None:
@@ -144,6 +144,23 @@ def machine(check: Check) -> dict[str, Any]:
     return found
 
 
+def kernels(check: Check) -> dict[str, Any]:
+    """Which way attentions take here: else figures would be taken for those of our kernels.
+
+    Raises:
+        Failed: where it is not Triton
+    """
+    ask = (
+        "import logging, torch; logging.basicConfig(format='%(message)s');"
+        "from ea_fairseq.kernels.ways import way;"
+        "print(way(torch.zeros(1, 1, 1, 8, device='cuda'), 1, 3))"
+    )
+    *said, taken = check.run("kernels", "-c", ask).strip().splitlines()
+    if taken != "triton":
+        raise Failed(f"attentions run on {taken}: {'; '.join(said)}")
+    return {"way": taken}
+
+
 def tests(check: Check) -> dict[str, Any]:
     return _tested(check.run("tests", *_pytest(*TESTS)))
 
@@ -154,7 +171,7 @@ def interpreted(check: Check) -> dict[str, Any]:
 
 
 def _pytest(*files: str) -> tuple[str, ...]:
-    workers = min(4, os.cpu_count() or 1)  # Triton compiles on the CPU
+    workers = min(8, os.cpu_count() or 1)  # Triton compiles on the CPU
     parallel = ("-n", str(workers)) if importlib.util.find_spec("xdist") else ()
     return "-m", "pytest", "-q", "-p", "no:cacheprovider", *parallel, *files
 
@@ -243,16 +260,21 @@ def _last_loss(log: Path) -> float:
 
 
 def profile(check: Check) -> dict[str, Any]:
-    printed = check.run(
-        "profile", "scripts/benchmark.py", "train", "--device", "cuda", "--profile", "--lines", "10"
-    )
-    return {"table": printed}
+    # Each kernel has a line, and the operator that launched it another.
+    command = "train --device cuda --dtype bfloat16 --profile --lines 20".split()
+    return {"table": check.run("profile", "scripts/benchmark.py", *command)}
 
 
 def inductor(check: Check) -> dict[str, Any]:
     """What torch.compile makes of the plain operators, for docs/performance.md."""
     command = "--inductor --device cuda --dtype bfloat16 --rounds 10".split()
-    return {"table": check.run("inductor", "scripts/benchmark.py", *command)}
+    log = check.out / "logs" / "inductor.txt"
+    log.unlink(missing_ok=True)
+    try:
+        return {"table": check.run(log.stem, "scripts/benchmark.py", *command)}
+    except Failed as error:  # lines are printed as they are measured
+        rows = log.read_text(encoding="utf-8", errors="replace") if log.exists() else ""
+        raise Failed(str(error), {"table": rows} if rows else None) from None
 
 
 def several(check: Check) -> dict[str, Any]:
@@ -283,6 +305,7 @@ def parts(on_gpu: bool) -> dict[str, Callable[[Check], dict[str, Any]]]:
     )
     return {
         "machine": machine,
+        "kernels": kernels,
         "tests": tests,
         "losses against the CPU": losses,
         **targeted,
@@ -322,11 +345,14 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument(
         "--seconds", type=float, default=580, help="for all parts (default: %(default)s)"
     )
+    parser.add_argument(
+        "--spent", type=float, default=0.0, metavar="SECONDS", help="of these, before (default: 0)"
+    )
     args = parser.parse_args(argv)
     if not args.seconds > 0:
         parser.error(f"--seconds {args.seconds} must be more than 0")
     try:
-        check = Check(args.out.resolve(), args.seconds)
+        check = Check(args.out.resolve(), args.seconds, args.spent)
     except OSError as error:
         parser.error(f"--out {args.out}: {error.strerror}")
     import torch
@@ -357,4 +383,7 @@ def main(argv: list[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
+    for ending in (signal.SIGTERM, signal.SIGHUP):  # as Ctrl-C: what a part started ends with it
+        if signal.getsignal(ending) is signal.SIG_DFL:  # nohup wants it ignored
+            signal.signal(ending, signal.default_int_handler)
     sys.exit(main())

@@ -155,6 +155,30 @@ def test_trainings_of_other_losses_are_a_failure(monkeypatch, tmp_path):
         check_gpu.trainings(commands)
 
 
+def test_figures_are_not_taken_for_our_kernels_where_torch_runs(monkeypatch, tmp_path):
+    printed = ["H200, Triton 3.1.0: no kernel starts (no C compiler)\ntorch\n", "triton\n"]
+    monkeypatch.setattr(check_gpu.Check, "run", lambda *_: printed.pop(0))
+    with pytest.raises(Failed, match="run on torch: H200, Triton 3.1.0: no kernel starts"):
+        check_gpu.kernels(check_gpu.Check(tmp_path, 60))
+    assert check_gpu.kernels(check_gpu.Check(tmp_path, 60)) == {"way": "triton"}
+
+
+def test_of_inductors_table_the_lines_that_were_measured_are_kept(monkeypatch, tmp_path):
+    def run(self, name, *command):
+        (tmp_path / "logs" / f"{name}.txt").write_text("| encoder, 32 | 1 |\n")
+        raise Failed("took longer")
+
+    late = check_gpu.Check(tmp_path, 0.5)
+    (tmp_path / "logs/inductor.txt").write_text("| of an earlier check |\n")
+    with pytest.raises(Failed, match="no time was left") as caught:
+        check_gpu.inductor(late)
+    assert caught.value.found == {}
+    monkeypatch.setattr(check_gpu.Check, "run", run)
+    with pytest.raises(Failed, match="took longer") as caught:
+        check_gpu.inductor(check_gpu.Check(tmp_path, 60))
+    assert caught.value.found == {"table": "| encoder, 32 | 1 |\n"}
+
+
 def test_measured_times_become_a_table(monkeypatch, tmp_path):
     row = {"what": "a step", "unit": "ms", "baseline": 10.0, "other": 11.0, "ratio": 1.1}
     parts = {
@@ -187,7 +211,10 @@ def test_commands_are_those_of_the_scripts(monkeypatch, tmp_path, capsys):
     monkeypatch.setattr(check_gpu.Check, "run", run)
     commands = check_gpu.Check(tmp_path, 60)
     for part in check_gpu.parts(on_gpu=True).values():
-        if part not in (check_gpu.trainings, check_gpu.several, check_gpu.tests):
+        if part not in (
+            *(check_gpu.trainings, check_gpu.several),
+            *(check_gpu.tests, check_gpu.kernels),
+        ):
             try:
                 part(commands)
             except Failed:
@@ -233,22 +260,55 @@ def test_a_torch_in_a_virtual_environment_is_found_and_kept(tmp_path):
     report, _ = reported(out)
     assert report["machine"]["torch"] == "9.9+gpu" and "fairseq" in report["machine"]["lacking"]
     assert report["tests, interpreted"]["failed"].startswith("exit status")
-    assert "\ntorch==9.9+gpu\n" in (out / "venv/constraints.txt").read_text()
+    pins = (out / "venv/constraints.txt").read_text()
+    assert "\ntorch==9.9+gpu\n" in pins and "\ntriton==" in pins  # which it has not
 
 
-def test_the_command_wants_a_folder_and_a_torch(tmp_path):
-    (tmp_path / "python").write_text("#!/bin/sh\nexit 1\n")
-    (tmp_path / "python").chmod(0o755)
-    for arguments, said in (([], "--out: name the folder"), (["--out", "x"], "has no torch")):
+def test_the_command_wants_a_folder_and_a_python_that_has_torch(tmp_path):
+    python = tmp_path / "python"
+    without_packages = f'exec "{sys.executable}" -I -S "$@"'
+    for does, arguments, said in (
+        ("exit 1", [], "--out: name the folder"),
+        ("exit 1", ["--out", "x"], "python is no Python 3.11 or 3.12"),
+        ("echo 3.10", ["--out", "x"], "python is Python 3.10, no Python 3.11 or 3.12"),
+        (without_packages, ["--out", "x"], "has no torch"),
+    ):
+        python.write_text(f"#!/bin/sh\n{does}\n")
+        python.chmod(0o755)
         done = subprocess.run(
             ["bash", "scripts/check_gpu.sh", *arguments],
             cwd=check_gpu.ROOT,
-            env={**os.environ, "EA_PYTHON": str(tmp_path / "python")},
+            env={**os.environ, "EA_PYTHON": str(python)},
             capture_output=True,
             text=True,
         )
         assert done.returncode == 2 and said in done.stderr
     assert not (check_gpu.ROOT / "x").exists()
+
+
+def test_time_that_was_spent_before_is_none_of_the_parts(monkeypatch, tmp_path):
+    """check_gpu.sh says how long it took to install."""
+    found = {}
+
+    def part(check):
+        found["rest"] = check.part_ends - time.monotonic()
+        return {}
+
+    assert check(monkeypatch, tmp_path, {"one": part}, "--seconds", "60", "--spent", "50") == 0
+    assert 0 < found["rest"] <= 10
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
+def test_a_terminated_check_ends_what_it_began_and_keeps_the_rest(tmp_path):
+    command = [sys.executable, "scripts/check_gpu.py", "--out", str(tmp_path), "--seconds", "99"]
+    process = subprocess.Popen(command, cwd=check_gpu.ROOT, stderr=subprocess.PIPE, text=True)
+    log = tmp_path / "logs/interpreted.txt"
+    while not log.exists() and process.poll() is None:
+        time.sleep(0.05)
+    process.terminate()
+    _, said = process.communicate(timeout=60)
+    assert process.returncode == 130 and "stopped in: tests, interpreted" in said
+    assert list(reported(tmp_path)[0]) == ["machine"]
 
 
 def test_without_a_gpu_the_interpreter_remains():
