@@ -2,17 +2,20 @@
 """Compiles Triton's kernels for chips that need not be here, as their launchers would.
 
     python tests/triton_forms.py            every form for compute capability 8.0 and 9.0
+    python tests/triton_forms.py 80         for compute capability 8.0 alone; or 90
     python tests/triton_forms.py hip        for AMD's gfx942
     EA_FAIRSEQ_NATIVE=triton TRITON_INTERPRET=1 python tests/triton_forms.py interpret
                                             compiles nothing: runs long sentences on the CPU
 
-Prints a line for each compiled form: registers, bytes spilled, bytes of shared memory; or for each
-length the largest difference from the equations on torch, in units of the largest number.
+Prints a line for each compiled form: what launched it, registers, bytes spilled, bytes of shared
+memory, and fails where one spills or has not enough; or for each length the largest difference from
+the equations on torch, in units of the largest number.
 """
 
 import contextlib
 import io
 import itertools
+import math
 import re
 import sys
 from collections.abc import Iterator
@@ -21,6 +24,7 @@ from typing import Any
 
 import torch
 
+CHIPS = {"80": ("cuda", 80), "90": ("cuda", 90), "hip": ("hip", "gfx942", 64)}
 SHARED = {80: 166_912, 90: 232_448}  # bytes that a block may have: 163 and 227 KiB
 # Heads, lengths (sentences, tgt_len, src_len) and kernels of more than a few blocks.
 LARGE = [(2, (1, 130, 70), 3), (1, (1, 260, 260), 1), (4, (2, 130, 130), 5)]
@@ -64,9 +68,7 @@ def compiling(backend: str, arch: int | str, warp: int = 32) -> Iterator[list[Fo
     from ea_fairseq.kernels import triton_attention
 
     forms, launch = [], jit.JITFunction.run
-    exact, triton_attention.EXACT = triton_attention.EXACT, "tf32x3"
-    if backend == "hip":
-        triton_attention.EXACT = "ieee"
+    amd, triton_attention.AMD = triton_attention.AMD, backend == "hip"
 
     def compile_alone(self, *args, grid, warmup, **kwargs):
         log = io.StringIO()
@@ -90,13 +92,19 @@ def compiling(backend: str, arch: int | str, warp: int = 32) -> Iterator[list[Fo
     finally:
         jit.JITFunction.run = launch
         driver._active = None
-        triton_attention.EXACT = exact
+        triton_attention.AMD = amd
 
 
-def launch_all(heads: int, head_dim: int, dtype: torch.dtype, size: int, lower: bool) -> None:
-    """Forward, backward and a step, with everything that a launch can have; maps of a kernel that
-    is read on its diagonal and below alone are causal, as the decoder's are."""
+def launch_all(
+    heads: int, head_dim: int, dtype: torch.dtype, size: int, lower: bool, optional: bool = True
+) -> None:
+    """Forward, backward and a step, with everything that a launch can have, or with nothing that it
+    can do without; maps of a kernel that is read on its diagonal and below alone are causal, as the
+    decoder's are."""
     from ea_fairseq.kernels import triton_attention, triton_step
+
+    def given(tensor):
+        return tensor if optional else None
 
     length = 3
     queries, keys, values = (
@@ -109,33 +117,48 @@ def launch_all(heads: int, head_dim: int, dtype: torch.dtype, size: int, lower: 
     carry = torch.empty(1, heads, length, length)
     rows = torch.empty(1, heads, length)
     kernel, bias = torch.empty(heads, heads, size, size), torch.empty(heads)
-    seed = torch.zeros(1, dtype=torch.long)
-    inputs = queries, keys, values, visible, carry, kernel, bias, seed
+    seed, dropout = given(torch.zeros(1, dtype=torch.long)), 0.1 if optional else 0.0
+    inputs = queries, keys, values, given(visible), given(carry), kernel, bias, seed
     constants = 0.3, 0.5, 0.7, 0, 0, lower, lower
-    triton_attention.evolving_attention(*inputs, *constants, 0.1, True, True)
-    grads = queries, carry, carry
+    triton_attention.evolving_attention(*inputs, *constants, dropout, optional, optional)
+    grads = queries, given(carry), given(carry)
     triton_attention.evolving_attention_gradient(
-        *grads, *inputs, queries, rows, rows, *constants, 0.1
+        *grads, *inputs, queries, rows, given(rows), *constants, dropout
     )
     cached = torch.empty(length, 1, heads * head_dim, dtype=dtype)
     state = torch.empty(1, size - 1, heads, length), torch.ones(1, size // 2, dtype=torch.bool)
     triton_step.evolving_attention_step(
-        *(queries[:, :, :1], cached, cached, torch.zeros(1, length, dtype=torch.long)),
-        *(
-            visible[:, :, :1],
-            carry[:, :, :1],
-            *state,
-            kernel,
-            bias,
-            0.3,
-            0.5,
-            0.7,
-            0,
-            lower,
-            1,
-            True,
-        ),
+        *(queries[:, :, :1], cached, cached, given(torch.zeros(1, length, dtype=torch.long))),
+        *(given(visible[:, :, :1]), given(carry[:, :, :1]), *map(given, state), kernel, bias),
+        *(0.3, 0.5, 0.7, 0, lower, 1, optional),
     )
+
+
+def launches() -> Iterator[tuple]:
+    """Arguments of :func:`launch_all` that make every form, but those of an attention that has only
+    some of what is optional."""
+    sizes = list(itertools.product((1, 3, 5), (False, True)))
+    # A head_dim that 16 divides and one that it does not, for each power of 2.
+    dims = (16, 8, 32, 24, 64, 40)
+    for optional in (True, False):
+        for heads, (size, lower) in itertools.product((1, 2, 4, 8, 16), sizes):
+            yield heads, 16, torch.bfloat16, size, lower, optional
+        for dtype, dim, (size, lower) in itertools.product(HALF_AND_SINGLE, dims, sizes[2:4]):
+            yield 4, dim, dtype, size, lower, optional
+
+
+def sweep(backend: str, arch: int | str, warp: int = 32) -> int:
+    """Compiles and prints every form; how many spill registers or have not enough memory."""
+    room = SHARED.get(arch, math.inf)
+    with compiling(backend, arch, warp) as forms:
+        for launch in launches():
+            before = len(forms)
+            launch_all(*launch)
+            for form in forms[before:]:
+                print(arch, *launch, form, flush=True)
+    wrong = sum(bool(form.spilled) or form.shared > room for form in forms)
+    print(arch, f"{len(forms)} forms, {wrong} spill or do not fit", flush=True)
+    return wrong
 
 
 def interpret() -> None:
@@ -166,24 +189,11 @@ def main(argv: list[str] | None = None) -> int:
     if argv == ["interpret"]:
         interpret()
         return 0
-    hip = "hip" in argv
-    chips = [("hip", "gfx942", 64)] if hip else [("cuda", 80), ("cuda", 90)]
-    sizes = list(itertools.product((1, 3, 5), (False, True)))
-    for chip in chips:
-        with compiling(*chip) as forms:
-            for heads, (size, lower) in itertools.product((1, 2, 4, 8, 16), sizes):
-                launch_all(heads, 16, torch.bfloat16, size, lower)
-            # A head_dim that 16 divides and one that it does not, for each power of 2.
-            dims = (16, 8, 32, 24, 64, 40)
-            for dtype, head_dim, (size, lower) in itertools.product(
-                HALF_AND_SINGLE, dims, sizes[2:4]
-            ):
-                launch_all(4, head_dim, dtype, size, lower)
-        for form in sorted(forms, key=str):
-            print(*chip, form)
-        spilled = sum(bool(form.spilled) for form in forms)
-        print(*chip, f"{len(forms)} forms, {spilled} spill", file=sys.stderr)
-    return 0
+    for name in argv:
+        if name not in CHIPS:
+            raise SystemExit(f"error: {name}: choose {', '.join(CHIPS)} or interpret")
+    wrong = [sweep(*CHIPS[name]) for name in argv or ("80", "90")]
+    return int(any(wrong))
 
 
 if __name__ == "__main__":

@@ -307,7 +307,7 @@ class _Attention:
             WHOLE=self.causal and whole,
             **self.convolution,
             **self.sums,
-            PRECISION=EXACT,
+            PRECISION=exact(),
         )
 
     def products_gradient(
@@ -338,23 +338,35 @@ class _Attention:
 
 # ---- Constants of the compiled forms: all that a launcher can choose
 
-# float32's precision on NVIDIA's tensor cores, by three products of fewer bits; AMD's have it.
-EXACT = "ieee" if torch.version.hip else "tf32x3"
+AMD = torch.version.hip is not None
 TOGETHER, ENTRIES = 64, 32  # parts and parameters that a program adds up at a time
+
+
+def exact() -> str:
+    """float32's precision on NVIDIA's tensor cores, by three products of fewer bits; AMD's have
+    it."""
+    return "ieee" if AMD else "tf32x3"
+
+
+def registers(channels: int) -> dict:
+    """How many registers a thread of a convolution may have. NVIDIA's assembler, where nobody says,
+    spills some to have one more program on a multiprocessor; AMD's does not ask."""
+    return {} if AMD else {"maxnreg": 128 if channels <= 4 else 255}
 
 
 def blocks(dtype: torch.dtype, head_dim: int, causal: bool = False) -> dict:
     """Constants of products, softmax and their gradients."""
     single = dtype == torch.float32
-    depth = max(16, triton.next_power_of_2(head_dim))
+    # Were it 16, Triton would give a thread one column of 8 rows, and it spills what rows need.
+    depth = max(32, triton.next_power_of_2(head_dim))
     fast = single and _tf32_allowed()
     return {
         "CAUSAL": causal,
         "ROWS": 32,
         "COLUMNS": 32,
         "DEPTH": depth,
-        "DEEP": min(depth, 32) if single else depth,
-        "PRECISION": "tf32" if fast else EXACT,
+        "DEEP": 32 if single else depth,
+        "PRECISION": "tf32" if fast else exact(),
         "num_warps": 8 if single and depth > 32 else 4,
         "num_stages": 2,
     }
@@ -383,6 +395,7 @@ def convolution(heads: int, size: int, lower: bool, causal: bool) -> dict:
         "PIXELS": pixels,
         "num_warps": 4,
         "num_stages": 1,
+        **registers(channels),
     }
 
 

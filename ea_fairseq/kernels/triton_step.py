@@ -5,6 +5,7 @@ import triton
 from torch import Tensor
 
 from . import triton_kernels as kernels
+from .triton_attention import registers
 
 
 def step(
@@ -55,7 +56,7 @@ def step(
         for tensor in (visible, rows_visible, new_rows_visible)
     )
     visible_batch = 0 if visible is None else visible.stride(0)
-    columns = block(head_dim)
+    columns, channels = block(head_dim), triton.next_power_of_2(heads)
     held = 0 if pending is None else pending.size(3)
     with kernels.on_device_of(queries):
         kernels.mix_step[batch * heads, triton.cdiv(src_len, columns["COLUMNS"])](
@@ -69,8 +70,9 @@ def step(
             *(heads, src_len, held, right, beta, visible_batch),
             SIZE=size,
             LOWER=lower_triangular,
-            CHANNELS=triton.next_power_of_2(heads),
+            CHANNELS=channels,
             COLUMNS=WIDTH,
+            **registers(channels),
         )
         kernels.attend_step[(batch * heads,)](
             *(evolved, values, rows, flags, owners_visible, output),
