@@ -29,11 +29,11 @@ def test_the_largest_forms_spill_no_registers_and_fit_shared_memory(capability):
     assert [form for form in forms if form.shared > SHARED[capability]] == []
 
 
-def test_small_forms_spill_no_registers_for_one_program_more():
-    """As the assembler does for chips of capability 8.0, where nobody says what a thread may have,
-    and for narrow heads of causal maps."""
+def test_small_forms_spill_no_registers():
+    """Capability 8.0: the assembler does, for one program more on a multiprocessor, where nobody
+    says what a thread may have. Narrow heads did, of causal maps and of float32."""
     with compiling("cuda", 80) as forms:
-        launch_all(1, 16, torch.bfloat16, 5, lower=False)
+        launch_all(1, 8, torch.float32, 5, lower=False)
         launch_all(1, 16, torch.bfloat16, 1, lower=True)
     assert {form.kernel for form in forms} == KERNELS
     assert [form for form in forms if form.spilled] == []

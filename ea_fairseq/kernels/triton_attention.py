@@ -365,9 +365,9 @@ def blocks(dtype: torch.dtype, head_dim: int, causal: bool = False) -> dict:
         "ROWS": 32,
         "COLUMNS": 32,
         "DEPTH": depth,
-        "DEEP": 32 if single else depth,
+        "DEEP": depth // 2 if single else depth,
         "PRECISION": "tf32" if fast else exact(),
-        "num_warps": 8 if single and depth > 32 else 4,
+        "num_warps": 8 if single else 4,
         "num_stages": 2,
     }
 
