@@ -32,10 +32,11 @@ def rounded(numbers):
 
 
 def between(draw, rows, columns):
-    """Numbers up to 127 in each row, none of them half way between two bytes."""
+    """Numbers up to 127 times a power of two that is each row's own, none of them half way between
+    two bytes."""
     numbers = draw.integers(-126, 127, (rows, columns)) + draw.uniform(-0.3, 0.3, (rows, columns))
     numbers[:, 0] = -127
-    return numbers.astype(np.float32)
+    return (numbers * 2.0 ** draw.integers(-9, -3, (rows, 1))).astype(np.float32)
 
 
 @pytest.mark.parametrize("options", [[], ["-mno-avx512vnni"], ["-mno-avx512f"]], ids=str)
@@ -49,7 +50,7 @@ def test_products_are_those_of_rounded_numbers_on_any_processor(tmp_path, option
     subprocess.run([*command, f"-I{FOLDER}", str(PROGRAM), "-o", program], check=True)
     draw = np.random.default_rng(1)
     for rows, steps, columns in SHAPES:
-        numbers, weight = between(draw, rows, steps) / 64, between(draw, columns, steps) / 32
+        numbers, weight = between(draw, rows, steps), between(draw, columns, steps)
         numbers[1:2], weight[1:2] = 0, 0
         bias = draw.normal(size=columns).astype(np.float32)
         sizes = np.array([rows, steps, columns], dtype=np.int64)
