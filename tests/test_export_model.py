@@ -15,6 +15,7 @@ from ea_fairseq import Translator
 from ea_fairseq.compat.safe_loading import read_checkpoint
 from ea_fairseq.compat.text_identity import check, identity_of_checkpoint
 from ea_fairseq.errors import UserError
+from ea_fairseq.translation.exporting import checkpoint_of_run
 
 LINES = ["w1 w2 w3", "", "w5 w4 w4 w7"]
 
@@ -55,6 +56,14 @@ def test_the_checkpoint_knows_its_languages_and_dictionaries(folders, caplog):
             use(*dictionaries)
     with pytest.raises(UserError, match="trained on de to en"):
         use(words, words, ("en", "de"))
+
+
+def test_of_a_run_its_average_is_exported_and_without_one_its_best_checkpoint(tmp_path):
+    best, averaged = tmp_path / "checkpoints" / "checkpoint_best.pt", tmp_path / "averaged.pt"
+    best.parent.mkdir()
+    for path in (best, averaged):
+        path.touch()
+        assert checkpoint_of_run(tmp_path) == path
 
 
 def test_a_runs_folder_takes_its_text_scores_and_search_along(folders, tmp_path, capsys):
