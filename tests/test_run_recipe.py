@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pages
 import pytest
+from sacrebleu.metrics import BLEU
 from tiny_translation import REPOSITORY, SIZES, arguments, command, make_corpus, run, write_yaml
 
 from ea_fairseq.compat.atomic_saving import save_checkpoint_file
@@ -93,6 +94,19 @@ def test_tokenized_bleu_is_what_fairseq_generate_prints(recipes):
                 assert scored["scores"][0]["score"] == pytest.approx(float(theirs[1]), abs=0.01)
                 compared += 1
     assert compared
+
+
+def test_sacrebleu_is_that_of_the_text_beside_the_corpus_own_references(recipes):
+    for test_set, scored in results(recipes, "transformer_lite")["scores"].items():
+        files = (
+            seed_folder(recipes, "transformer_lite") / "generate" / f"{test_set}.en",
+            recipes / "raw" / f"{test_set}.en",
+        )
+        found, references = (path.read_text().splitlines() for path in files)
+        expected = BLEU(lowercase=True).corpus_score(found, [references]).score
+        scores = {score["label"]: score["score"] for score in scored["scores"]}
+        assert scores["sacreBLEU, lower-cased"] == pytest.approx(expected, abs=1e-6)
+        assert expected > 10  # the sources in their place would give about 1
 
 
 def test_translations_are_complete_and_in_order(recipes):
