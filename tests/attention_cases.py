@@ -41,13 +41,15 @@ def results(transform, tensors, visible, dropout=0.0, causal=False):
     return outputs + list(torch.autograd.grad(loss, inputs, materialize_grads=True))
 
 
-def steps_in_turn(attention, num_heads, kernel_size, dtype, hide, steps=10, device="cpu"):
+def steps_in_turn(
+    attention, num_heads, kernel_size, dtype, hide, steps=10, device="cpu", head_dim=5
+):
     """What steps of six hypotheses that change places give, with hidden keys, hidden rows and a
     carry."""
     transform = attention_inputs(attention, num_heads, (1, 2, 2), kernel_size, dtype, 0)[0]
     transform = transform.to(device)
     torch.manual_seed(2)
-    bsz, src_len, dim = 6, 17, 5 * num_heads
+    bsz, src_len, dim = 6, 17, head_dim * num_heads
 
     def random(*shape):
         return torch.randn(*shape, dtype=dtype).to(device)
@@ -66,7 +68,7 @@ def steps_in_turn(attention, num_heads, kernel_size, dtype, hide, steps=10, devi
         if hide:
             visible = (torch.rand(bsz, 1, 1, keys) < 0.7).to(device)
             visible[step % bsz] = False
-        queries, carry = random(bsz, num_heads, 1, 5), random(bsz, num_heads, 1, keys)
+        queries, carry = random(bsz, num_heads, 1, head_dim), random(bsz, num_heads, 1, keys)
         *outputs, state = transform.attend_step(
             queries, cached, 0.7, visible, carry, state, need_probs=True
         )

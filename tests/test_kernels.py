@@ -188,15 +188,27 @@ def test_keeps_no_map_for_the_gradient():
 @pytest.mark.parametrize("kernel_size", [1, 3, 5])
 def test_steps_equal_those_of_the_equations(attention, dtype, kernel_size):
     for num_heads, hide in itertools.product((1, 4), (False, True)):
-        with torch.no_grad():
-            case = attention, num_heads, kernel_size, dtype, hide
-            compiled = steps_in_turn(*case)
-            with library.torch_alone():
-                expected = steps_in_turn(*case)
-        tolerance = 3e-6 if dtype == torch.float32 else 1e-14
-        for ours, theirs in zip(compiled, expected, strict=True):
-            scale = 1 + theirs.abs().max().item()
-            torch.testing.assert_close(ours, theirs, rtol=0, atol=scale * tolerance)
+        assert_steps_equal_torchs(attention, num_heads, kernel_size, dtype, hide)
+
+
+@needs_compiler
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("head_dim", [7, 8, 9, 15, 16, 17, 24, 40])
+def test_steps_read_heads_that_are_no_whole_vectors(dtype, head_dim):
+    """More steps than positions are read at once or asked for ahead."""
+    case = "decoder", 3, 3, dtype, True
+    assert_steps_equal_torchs(*case, steps=22, head_dim=head_dim)
+
+
+def assert_steps_equal_torchs(*case, **more):
+    with torch.no_grad():
+        compiled = steps_in_turn(*case, **more)
+        with library.torch_alone():
+            expected = steps_in_turn(*case, **more)
+    tolerance = 3e-6 if compiled[0].dtype == torch.float32 else 1e-14
+    for ours, theirs in zip(compiled, expected, strict=True):
+        scale = 1 + theirs.abs().max().item()
+        torch.testing.assert_close(ours, theirs, rtol=0, atol=scale * tolerance)
 
 
 def decoding_step(transform, queries, source, state):

@@ -54,17 +54,20 @@ class StepWorker {
  private:
   struct Scratch {
     explicit Scratch(const StepWorker& w)
-        : visible(w.width), kept(w.width), query(w.depth), mixed(w.m.heads * w.line),
-          sums(w.m.heads * w.width), evolved(w.width), probs(w.width) {}
+        : visible(w.width), kept(w.width), queries(w.m.heads * w.depth),
+          mixed(w.m.heads * w.line), sums(w.m.heads * w.width), evolved(w.width),
+          probs(w.m.heads * w.width), outputs(w.m.heads * w.depth) {}
     std::vector<typename Lanes<T>::integer> visible, kept;
-    std::vector<T> query, mixed, sums, evolved, probs;  // mixed: A_in, zeros around it
+    std::vector<T> queries, mixed, sums, evolved, probs, outputs;  // mixed: A_in, zeros around it
   };
 
   const Step& m;
   const int64_t reach, left, wide, width, line, depth;
+  static constexpr int64_t together = 4;       // positions at once
+  static constexpr int64_t ahead_of_use = 16;  // positions
 
-  const T* position(const Heads& heads, int64_t n, int64_t h, int64_t s) const {
-    return row<T>(heads, m.rows ? m.rows[n * m.src_len + s] : n / m.hypotheses, h, s);
+  const T* position(const Heads& kept, int64_t n, int64_t s) const {
+    return row<T>(kept, m.rows ? m.rows[n * m.src_len + s] : n / m.hypotheses, 0, s);
   }
   int64_t map_line(int64_t n, int64_t h) const { return (n * m.heads + h) * m.src_len; }
 
@@ -83,31 +86,69 @@ class StepWorker {
       const auto kept = seen & flags<T>(visible, x - m.right, m.src_len);
       store(s.kept.data() + x, origin ? kept : Integers<T>{});
     }
-    for (int64_t h = 0; h < m.heads; ++h) mix(n, h, s);
+    mix(n, s);
     for (int64_t ahead = 0; ahead < m.kernel_size; ++ahead) convolve(n, ahead, s);
-    for (int64_t h = 0; h < m.heads; ++h) attend(n, h, s);
+    for (int64_t h = 0; h < m.heads; ++h) evolve(n, h, s);
+    attend(n, s);
   }
 
-  // A_in of one head, 0 in hidden entries.
-  void mix(int64_t n, int64_t h, Scratch& s) const {
-    const T* query = row<T>(m.queries, n, h, 0);
-    for (int64_t x = 0; x < depth; x += lanes<T>)
-      store(s.query.data() + x, T(m.scaling) * load_part<Vector<T>>(query + x, rest(x)));
-    T* mixed = s.mixed.data() + h * line + left;
-    for (int64_t i = 0; i < m.src_len; ++i) {
-      const T* key = position(m.keys, n, h, i);
-      Vector<T> sum = {};
-      for (int64_t x = 0; x < depth; x += lanes<T>)
-        sum += load<Vector<T>>(s.query.data() + x) * load_part<Vector<T>>(key + x, rest(x));
-      mixed[i] = total<T>(sum);
+  // A_in of all heads, 0 in hidden entries.
+  void mix(int64_t n, Scratch& s) const {
+    for (int64_t h = 0; h < m.heads; ++h) {
+      const T* query = row<T>(m.queries, n, h, 0);
+      T* scaled = s.queries.data() + h * depth;
+      for (int64_t x = 0; x < m.head_dim; ++x) scaled[place(x)] = T(m.scaling) * query[x];
     }
-    if (m.carry) {
-      const T* carry = static_cast<const T*>(m.carry) + map_line(n, h);
-      for (int64_t i = 0; i < m.src_len; ++i) mixed[i] += T(m.alpha) * (carry[i] - mixed[i]);
+    each_position(m.keys, n, [&](int64_t i, const T* const* keys) {
+      for (int64_t h = 0; h < m.heads; ++h) {
+        const T* query = s.queries.data() + h * depth;
+        Vector<T> sums[together] = {};
+        for (int64_t x = 0; x < depth; x += lanes<T>)
+          for (int64_t k = 0; k < together; ++k)
+            sums[k] += load<Vector<T>>(query + x) * part(keys[k] + h * m.keys.head_stride, x);
+        for (int64_t k = 0; k < together; ++k)
+          s.mixed[h * line + left + i + k] = total<T>(sums[k]);
+      }
+    });
+    for (int64_t h = 0; h < m.heads; ++h) {
+      T* mixed = s.mixed.data() + h * line + left;
+      if (m.carry) {
+        const T* carry = static_cast<const T*>(m.carry) + map_line(n, h);
+        for (int64_t i = 0; i < m.src_len; ++i) mixed[i] += T(m.alpha) * (carry[i] - mixed[i]);
+      }
+      const int64_t end = whole_vectors(m.src_len, together);
+      for (int64_t i = 0; i < end; ++i) mixed[i] = s.visible[i] ? mixed[i] : T(0);
     }
-    for (int64_t i = 0; i < m.src_len; ++i) mixed[i] = s.visible[i] ? mixed[i] : T(0);
   }
-  int64_t rest(int64_t x) const { return std::min(lanes<T>, m.head_dim - x); }
+
+  // work(i, at): where all heads of `together` positions from i on are. The last position stands for
+  // those beyond it, whose results have no use.
+  template <typename Work>
+  void each_position(const Heads& kept, int64_t n, Work work) const {
+    const int64_t numbers = m.heads * kept.head_stride, last = m.src_len - 1;
+    const T* at[together];
+    for (int64_t i = 0; i < m.src_len; i += together) {
+      for (int64_t k = 0; k < together; ++k) {
+        // Which row comes next only the table knows, so memory is asked before its turn.
+        const T* later = position(kept, n, std::min(i + k + ahead_of_use, last));
+        for (int64_t x = 0; x < numbers; x += lanes<T>) __builtin_prefetch(later + x);
+        at[k] = position(kept, n, std::min(i + k, last));
+      }
+      work(i, at);
+    }
+  }
+
+  // A vector of a head's numbers, those from x on; the last one ends with the head, so it has some
+  // in common with the one before. Reading vectors in part takes several times as long where the
+  // numbers come from memory.
+  Vector<T> part(const T* head, int64_t x) const {
+    if (m.head_dim < lanes<T>) return load_part<Vector<T>>(head, m.head_dim);
+    return load<Vector<T>>(head + std::min(x, m.head_dim - lanes<T>));
+  }
+  // Where number x is in vectors that have nothing in common.
+  int64_t place(int64_t x) const {
+    return x < depth - lanes<T> ? x : x + depth - std::max(m.head_dim, lanes<T>);
+  }
 
   // What this row adds to the one `ahead` of it. The sum for this very row is complete and goes to
   // s.sums; the others wait in new_pending.
@@ -141,7 +182,8 @@ class StepWorker {
     }
   }
 
-  void attend(int64_t n, int64_t h, Scratch& s) const {
+  // Z and probabilities of one head.
+  void evolve(int64_t n, int64_t h, Scratch& s) const {
     const T bias = static_cast<const T*>(m.bias)[h];
     const int64_t last = whole_vectors(m.src_len, lanes<T>);
     for (int64_t x = 0; x < last; x += lanes<T>) {
@@ -151,15 +193,31 @@ class StepWorker {
       const Vector<T> mixed = load<Vector<T>>(s.mixed.data() + h * line + left + x);
       store(s.evolved.data() + x, mixed + T(m.beta) * (term - mixed));
     }
-    softmax_line(s.evolved.data(), s.visible.data(), s.probs.data(), 0, last);
+    T* probs = s.probs.data() + h * width;
+    softmax_line(s.evolved.data(), s.visible.data(), probs, 0, last);
     if (m.evolved) std::copy_n(s.evolved.data(), m.src_len, static_cast<T*>(m.evolved) + map_line(n, h));
-    if (m.probs) std::copy_n(s.probs.data(), m.src_len, static_cast<T*>(m.probs) + map_line(n, h));
-    T* output = row<T>(m.output, n, h, 0);
-    for (int64_t x = 0; x < depth; x += lanes<T>) {
-      Vector<T> sum = {};
-      for (int64_t i = 0; i < m.src_len; ++i)
-        sum += s.probs[i] * load_part<Vector<T>>(position(m.values, n, h, i) + x, rest(x));
-      store_part(output + x, sum, rest(x));
+    if (m.probs) std::copy_n(probs, m.src_len, static_cast<T*>(m.probs) + map_line(n, h));
+  }
+
+  // The values of all heads, weighted.
+  void attend(int64_t n, Scratch& s) const {
+    std::fill(s.outputs.begin(), s.outputs.end(), T(0));
+    each_position(m.values, n, [&](int64_t i, const T* const* values) {
+      for (int64_t h = 0; h < m.heads; ++h) {
+        const T* probs = s.probs.data() + h * width + i;
+        T* output = s.outputs.data() + h * depth;
+        for (int64_t x = 0; x < depth; x += lanes<T>) {
+          auto sum = load<Vector<T>>(output + x);
+          for (int64_t k = 0; k < together; ++k)
+            sum += probs[k] * part(values[k] + h * m.values.head_stride, x);
+          store(output + x, sum);
+        }
+      }
+    });
+    for (int64_t h = 0; h < m.heads; ++h) {
+      T* output = row<T>(m.output, n, h, 0);
+      const T* sums = s.outputs.data() + h * depth;
+      for (int64_t x = 0; x < m.head_dim; ++x) output[x] = sums[place(x)];
     }
   }
 };
