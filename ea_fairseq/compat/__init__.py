@@ -26,6 +26,7 @@ _MODULES = (
     "empty_sources",
     "dirty_input",
     "raw_text",
+    "prepared_folder",
     "subword_marks",
     "numpy_2",
     "adaptive_layers",

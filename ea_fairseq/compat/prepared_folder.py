@@ -1,0 +1,117 @@
+"""``fairseq-preprocess`` leaves no data beside another dictionary than theirs, nor options unused.
+
+Replaced in fairseq:
+- ``utils.import_user_module``, with which that command begins: looks at its options. With
+  ``--srcdict`` or ``--tgtdict`` it wrote that dictionary over the one in ``--destdir``, whatever
+  other data lay there: their numbers then meant other words, and a model was trained on them.
+  Limits of a dictionary that is given, or of the target's where there is one for both languages,
+  and alignments that are not there were left out without a word.
+"""
+
+from __future__ import annotations
+
+import argparse
+import functools
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+from fairseq import utils
+from fairseq.data import Dictionary
+
+from ..errors import UserError
+
+
+def check(args: argparse.Namespace) -> None:
+    """Refuse what would be wrong or without effect.
+
+    Args:
+        args: the options of ``fairseq-preprocess``.
+
+    Raises:
+        UserError: naming the file or the option.
+    """
+    _check_limits(args)
+    _check_alignments(args)
+    for language, given in _dictionaries(args):
+        _check_dictionary(args, language, given)
+
+
+def _dictionaries(args: argparse.Namespace) -> Iterator[tuple[str | None, str]]:
+    """Each language, None for that of a text alone, whose dictionary is given, and that."""
+    source, target = args.srcdict, args.tgtdict
+    if args.joined_dictionary:
+        source = target = source or target
+    if source:
+        yield args.source_lang, source
+    if target and not args.only_source:
+        yield args.target_lang, target
+
+
+def _check_limits(args: argparse.Namespace) -> None:
+    for side, given in (("src", args.srcdict), ("tgt", args.tgtdict)):
+        of_both = args.joined_dictionary and side == "tgt"
+        for name, none in (("threshold", 0), ("nwords", -1)):
+            value = getattr(args, name + side)
+            if value == none or of_both and value == getattr(args, f"{name}src"):
+                continue
+            if given or args.joined_dictionary and (args.srcdict or args.tgtdict):
+                raise UserError(
+                    f"--{name}{side} {value} has no effect on a dictionary that is given: leave it "
+                    "out, or the dictionary"
+                )
+            if of_both:
+                raise UserError(
+                    f"--{name}tgt {value} has no effect with --joined-dictionary: give --{name}src "
+                    f"{value}, which is for the words of both languages"
+                )
+
+
+def _check_alignments(args: argparse.Namespace) -> None:
+    for name in ("trainpref", "validpref", "testpref"):
+        prefix = getattr(args, name)
+        if prefix and args.align_suffix and not args.dict_only:
+            path = f"{prefix}.{args.align_suffix}"
+            if not os.path.exists(path):
+                raise UserError(f"--align-suffix {args.align_suffix}: {path} does not exist")
+
+
+def _check_dictionary(args: argparse.Namespace, language: str | None, given: str) -> None:
+    end = f".{language}" if language else ""
+    there = Path(args.destdir, f"dict{end}.txt")
+    if not there.exists() or Dictionary.load(given).symbols == Dictionary.load(str(there)).symbols:
+        return
+    written = set() if args.dict_only else {file + end for file in _written(args)}
+    pairs = f"*-*{end}" if language else "*"
+    for file in sorted(Path(args.destdir).glob(f"{pairs}.idx")):
+        if file.stem not in written:
+            raise UserError(
+                f"{given} has other entries than {there}, and {file} is numbered by the latter: "
+                "give another --destdir, or the dictionary that is there"
+            )
+
+
+def _written(args: argparse.Namespace) -> Iterator[str]:
+    """What the command writes, without a language and the endings of files."""
+    pair = f".{args.source_lang}-{args.target_lang}" if args.source_lang else ""
+    for split in ("train", "valid", "test"):
+        prefixes = getattr(args, f"{split}pref")
+        count = len(prefixes.split(",")) if prefixes else 0
+        for number in range(min(count, 1) if split == "train" else count):
+            yield f"{split}{number or ''}{pair}"
+
+
+def _look_first(original: Callable[..., None]) -> Callable[..., None]:
+    @functools.wraps(original)
+    def import_user_module(args: Any) -> None:
+        original(args)
+        if hasattr(args, "destdir") and hasattr(args, "joined_dictionary"):
+            check(args)
+
+    return import_user_module
+
+
+def install() -> None:
+    """Make ``fairseq-preprocess`` look first."""
+    utils.import_user_module = _look_first(utils.import_user_module)
