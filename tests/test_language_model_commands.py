@@ -62,14 +62,21 @@ def by_hand(model, text, block, context):
     return math.exp(sum(losses) / len(losses))
 
 
-@pytest.mark.parametrize("context", [0, 12])
-def test_perplexity_is_that_of_every_token_once(context):
-    """End-of-line tokens count as words; with a window each block sees the tokens before it."""
+@pytest.mark.parametrize(
+    ("context", "more"),
+    [(0, []), (12, []), (12, ["--batch-size", "1", "--num-workers", "2"])],
+)
+def test_perplexity_is_that_of_every_token_once(context, more):
+    """End-of-line tokens count as words; with a window each block sees the tokens before it.
+
+    Where several processes read, fairseq shows each block the one before the last.
+    """
     checkpoint = trained() / "checkpoint_last.pt"
     (model,), _, task = load_model_ensemble_and_task([str(checkpoint)], {"data": str(corpus())})
     data = load_indexed_dataset(str(corpus() / "test"), task.dictionary, "mmap")
     text = [int(token) for line in data for token in line]
-    found = perplexity(checkpoint, "--sample-break-mode", "none", "--context-window", str(context))
+    window = ("--sample-break-mode", "none", "--context-window", str(context))
+    found = perplexity(checkpoint, *window, *more)
     assert found == pytest.approx(by_hand(model.eval(), text, 24 - context, context), abs=0.006)
 
 
@@ -101,6 +108,25 @@ def test_text_that_would_not_be_scored_is_refused():
     checkpoint = trained() / "checkpoint_last.pt"
     done = run("eval-lm", *evaluation(checkpoint, "--tokens-per-sample", "64"))
     refused(done, "--tokens-per-sample 64: .* longer than the model's 24 positions .* give")
+
+
+def test_a_window_wants_the_whole_text():
+    window = ("--sample-break-mode", "none", "--context-window", "12", "--num-shards", "2")
+    done = run("eval-lm", *evaluation(trained() / "checkpoint_last.pt", *window))
+    refused(done, "--context-window 12 wants the whole text in its order: leave out --num-shards 2")
+
+
+@pytest.mark.parametrize("command", ["eval-lm", "generate"])
+def test_texts_begin_as_in_training(tmp_path, command):
+    """With another beginning than it knows a model gave another perplexity, and no error."""
+    task = ["--task", "language_modeling"] if command == "generate" else []
+    state = read_checkpoint(str(trained() / "checkpoint_last.pt"))
+    state["cfg"]["task"]["add_bos_token"] = True
+    torch.save(state, tmp_path / "bos.pt")
+    done = run(command, *evaluation(tmp_path / "bos.pt", *task))
+    refused(done, "bos.pt was trained with --add-bos-token: give it here as well$")
+    done = run(command, *evaluation(trained() / "checkpoint_last.pt", *task, "--add-bos-token"))
+    refused(done, "was trained without --add-bos-token: leave it out here as well$")
 
 
 @pytest.mark.parametrize("command", ["eval-lm", "generate"])
