@@ -5,6 +5,7 @@ What the bootstrap over seeds and sentences gives is in test_significance.py.
 
 import json
 import random
+import shutil
 import statistics
 import subprocess
 import sys
@@ -108,6 +109,15 @@ def test_seeds_give_mean_and_standard_deviation(systems, capsys):
     low, high = row["difference"]["interval"]
     assert low < difference < high and f" {low:+.2f} to {high:+.2f} |" in output
     assert "from 2 runs it is a little too small" in output
+
+
+def test_every_run_is_scored_on_the_same_sentences(systems):
+    """So another run with the same translations widens and narrows nothing."""
+    alone = run(systems, "A/seed1", "B/seed1", "--samples", "50")
+    for name in "AB":
+        shutil.copyfile(systems / name / "seed1" / "hyp", systems / name / "seed2" / "hyp")
+    for score, row in run(systems, "A", "B", "--samples", "50").items():
+        assert row["difference"] == alone[score]["difference"]
 
 
 def test_only_runs_of_the_same_seed_are_a_pair(systems, capsys):
