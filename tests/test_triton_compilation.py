@@ -16,14 +16,15 @@ KERNELS = {
 
 @pytest.mark.parametrize("capability", SHARED)
 def test_the_largest_forms_spill_no_registers_and_fit_shared_memory(capability):
-    """Most heads, widest heads, largest kernel, all that is optional, causal maps too.
+    """Most heads, wide heads, largest kernel, all that is optional, causal maps too. Heads of 40
+    numbers take the blocks of 64, and registers to know where they end.
 
     tests/triton_forms.py compiles every form, which takes minutes.
     """
     with compiling("cuda", capability) as forms:
         for dtype in HALF_AND_SINGLE[1:]:
-            launch_all(16, 64, dtype, 5, lower=False)
-        launch_all(16, 64, torch.float32, 5, lower=True)
+            launch_all(16, 40, dtype, 5, lower=False)
+        launch_all(16, 40, torch.float32, 5, lower=True)
     assert {form.kernel for form in forms} == KERNELS
     assert [form for form in forms if form.spilled] == []
     assert [form for form in forms if form.shared > SHARED[capability]] == []

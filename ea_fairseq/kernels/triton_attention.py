@@ -357,7 +357,8 @@ def registers(channels: int) -> dict:
 def blocks(dtype: torch.dtype, head_dim: int, causal: bool = False) -> dict:
     """Constants of products, softmax and their gradients."""
     single = dtype == torch.float32
-    # Were it 16, Triton would give a thread one column of 8 rows, and it spills what rows need.
+    # Registers decide. Were DEPTH 16, Triton would give a thread one column of 8 rows; were DEEP
+    # more, or the threads of float32 fewer, the gradient of the softmax would spill.
     depth = max(32, triton.next_power_of_2(head_dim))
     fast = single and _tf32_allowed()
     return {
@@ -365,7 +366,7 @@ def blocks(dtype: torch.dtype, head_dim: int, causal: bool = False) -> dict:
         "ROWS": 32,
         "COLUMNS": 32,
         "DEPTH": depth,
-        "DEEP": depth // 2 if single else depth,
+        "DEEP": depth // 2 if single else 32,
         "PRECISION": "tf32" if fast else exact(),
         "num_warps": 8 if single else 4,
         "num_stages": 2,
