@@ -180,10 +180,17 @@ def same(found, expected):
         Search(beam=1, max_len_b=12),
         Search(beam=4, min_len=4, max_len_b=9, unkpen=-3.0),
         Search(max_len_b=0, min_len=0),
-        Search(max_len_b=3, min_len=5),
+        Search(max_len_a=0.3, max_len_b=0, min_len=3),
         Search(beam=23, max_len_b=4),
     ],
-    ids=["beam 5", "beam 1", "from 4 tokens", "no word", "no end before the limit", "widest beam"],
+    ids=[
+        "beam 5",
+        "beam 1",
+        "from 4 tokens",
+        "no word",
+        "from 3 tokens, limits by length",
+        "widest beam",
+    ],
 )
 def test_a_search_finds_what_torch_finds(arch, search):
     model, generator = strong(arch), torch.Generator().manual_seed(5)

@@ -184,6 +184,8 @@ def test_search_settings_are_the_recipes_and_others_are_told():
     assert unknown == ["sampling"]
     with pytest.raises(UserError, match="beam is 0: expected a whole number from 1"):
         search_settings({"beam": 0})
+    with pytest.raises(UserError, match="max_len_b is 3: expected at least min_len, 5"):
+        search_settings({"max-len-b": 3, "min-len": 5})
 
 
 def test_the_card_says_what_it_is_and_how_good(tmp_path):

@@ -12,6 +12,7 @@ from small_folders import strong, write_folder
 from small_models import EOS, PAD, TINY, dictionary, padded
 
 from ea_fairseq import Translator
+from ea_fairseq.errors import UserError
 from ea_fairseq.translation.building import build_model
 from ea_fairseq.translation.decoders import TorchDecoder
 from ea_fairseq.translation.fairseq_checkpoint import write_fairseq_folder
@@ -101,6 +102,16 @@ def test_a_limit_by_the_length_of_the_source():
     batch = [source for source in sources(200, seed=2) if len(source) == 6]
     assert len(batch) > 10
     check([strong("ea_transformer_lite")], batch, Search(max_len_a=0.5, max_len_b=2))
+
+
+def test_no_limit_is_below_the_shortest_translation_that_is_asked_for():
+    """Such a search would find nothing; fairseq's asserts."""
+    owner = BeamSearch([strong("ea_transformer_lite")], WORDS)
+    short = [source for source in sources(30, seed=6) if len(source) < 10]
+    found = owner(short, Search(max_len_a=0.5, max_len_b=0, min_len=4))
+    assert short and found == owner(short, Search(max_len_b=4, min_len=4))
+    with pytest.raises(UserError, match="min_len is 5000: the model writes .* tokens at most"):
+        owner(short, Search(max_len_b=6000, min_len=5000))
 
 
 def test_an_ensemble():

@@ -50,8 +50,9 @@ MOST_LENPEN = 10
 class Search:
     """The beam search that a model is meant for, in fairseq-generate's words and defaults.
 
-    A hypothesis has at most ``max_len_a`` times the source's tokens and ``max_len_b`` more; of a
-    language model, the source is the prefix, whose tokens count.
+    A hypothesis has at most ``max_len_a`` times the source's tokens and ``max_len_b`` more, or
+    ``min_len`` where that is more; of a language model, the source is the prefix, whose tokens
+    count.
     """
 
     beam: int = 5
@@ -85,6 +86,11 @@ class Search:
             raise UserError(f"lenpen is {self.lenpen}: expected {expected}")
         if self.max_len_a < 0:
             raise UserError(f"max_len_a is {self.max_len_a!r}: expected a number from 0")
+        if not self.max_len_a and self.max_len_b < self.min_len:
+            raise UserError(
+                f"max_len_b is {self.max_len_b}: expected at least min_len, {self.min_len}, where"
+                " max_len_a is 0"
+            )
         if type(self.unnormalized) is not bool:
             raise UserError(f"unnormalized is {self.unnormalized!r}: choose true or false")
 

@@ -17,6 +17,7 @@ from fairseq.data import Dictionary
 from fairseq.models import FairseqEncoderDecoderModel, FairseqLanguageModel
 from torch import Tensor
 
+from ..errors import UserError
 from ..kernels.fused_decoder import Rules
 from .compiled import compiled_model, is_available_for
 from .decoders import CompiledDecoder, TorchDecoder
@@ -152,7 +153,11 @@ class _Batch:
         self.most = min(2 * self.beam, owner.vocabulary) if draw is None else owner.vocabulary
         self.device = next(owner.models[0].parameters()).device
         self.source_lists, self.prefixes, self.draw = sources, prefixes, draw
-        self.limits = [min(limit, owner.longest) for limit in limits]
+        if search.min_len > owner.longest:
+            raise UserError(
+                f"min_len is {search.min_len}: the model writes {owner.longest} tokens at most"
+            )
+        self.limits = [min(max(limit, search.min_len), owner.longest) for limit in limits]
         self.finished: list[list[Hypothesis]] = [[] for _ in prefixes]
         self.sentences = list(range(len(prefixes)))  # those that are still written
         if sources is None:
