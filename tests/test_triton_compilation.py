@@ -40,6 +40,15 @@ def test_small_forms_spill_no_registers():
     assert [form for form in forms if form.spilled] == []
 
 
+def test_what_has_nothing_optional_compiles():
+    """Triton compiles what stands behind a return, which the interpreter never sees: a step of
+    hypotheses that share their keys did not compile."""
+    with compiling("cuda", 80) as forms:
+        launch_all(1, 16, torch.bfloat16, 3, lower=False, optional=False)
+    assert {form.kernel for form in forms} == KERNELS
+    assert [form for form in forms if form.spilled] == []
+
+
 def test_amd_compiles():
     with compiling("hip", "gfx942", 64) as forms:
         launch_all(4, 40, torch.bfloat16, 3, lower=False)

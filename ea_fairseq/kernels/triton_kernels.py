@@ -597,8 +597,10 @@ def products_gradient(
 def _rows_of(rows, hypothesis, columns, src_len, hypotheses):
     """Whose keys and values each position of a hypothesis has."""
     if rows is None:
-        return tl.zeros(columns.shape, tl.int64) + hypothesis // hypotheses
-    return tl.load(rows + hypothesis * src_len + columns, mask=columns < src_len, other=0)
+        owners = tl.zeros(columns.shape, tl.int64) + hypothesis // hypotheses
+    else:  # not after a return, behind which Triton compiles on
+        owners = tl.load(rows + hypothesis * src_len + columns, mask=columns < src_len, other=0)
+    return owners
 
 
 @triton.jit
