@@ -28,6 +28,7 @@ _MODULES = (
     "raw_text",
     "prepared_folder",
     "subword_marks",
+    "search_settings",
     "numpy_2",
     "adaptive_layers",
     "scored_blocks",

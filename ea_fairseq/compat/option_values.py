@@ -93,6 +93,22 @@ _REFUSED: list[tuple[str, Callable[[argparse.Namespace], bool], str]] = [
         "--sacrebleu has no effect on what is printed: give --scoring sacrebleu",
     ),
     (
+        "lm_path beam",
+        lambda a: a.lm_path is not None and not a.lm_weight,
+        "--lm-path has no effect without --lm-weight, which is 0: give one, such as "
+        "--lm-weight 0.3",
+    ),
+    (
+        "lm_path buffer_size",
+        lambda a: a.lm_path is not None,
+        "--lm-path has no effect on fairseq-interactive: translate with fairseq-generate",
+    ),
+    (
+        "prefix_size buffer_size",
+        lambda a: a.prefix_size > 0,
+        "--prefix-size has no effect on fairseq-interactive, which knows no targets: leave it out",
+    ),
+    (
         "path num_shards beam",  # of fairseq-generate: fairseq-eval-lm knows shards
         lambda a: a.num_shards > 1 and not hasattr(a, "buffer_size"),
         "--num-shards {num_shards} has no effect, all sentences would be translated: give "
