@@ -14,9 +14,11 @@ from fairseq.data import Dictionary
 from fairseq.tasks.translation import TranslationConfig, TranslationTask
 from fairseq_commands import binarize, corpus, generation, run, trained, training
 from small_models import build_strong, padded, score, sentences
+from trained_language_models import corpus as text
+from trained_language_models import training as language_training
 
 from ea_fairseq.compat import binarized_data
-from ea_fairseq.compat.binarized_data import check_files, check_tokens
+from ea_fairseq.compat.binarized_data import check_files, check_folders, check_tokens
 from ea_fairseq.compat.safe_loading import read_checkpoint
 from ea_fairseq.errors import UserError
 
@@ -326,3 +328,27 @@ def test_sources_of_nothing_but_padding_leave_the_others_and_the_gradients_alone
         assert scores.isfinite().all()
         gradients = [p.grad for p in model.parameters() if p.grad is not None]
         assert len(gradients) > 50 and all(gradient.isfinite().all() for gradient in gradients)
+
+
+def test_folders_share_their_dictionaries(data, tmp_path):
+    """Every other epoch was trained on the second folder's numbers as the first one's words."""
+    path = data / "dict.en.txt"
+    used = {path.name: Dictionary.load(str(corpus() / path.name))}
+    both = f"{corpus()}:{data}"
+    check_folders(both, used)
+    path.write_text("".join(f"{line}\n" for line in reversed(path.read_text().splitlines())))
+    check_folders(str(data), used)
+    done = run("train", *training(both, tmp_path / "saved", "--max-update", "1"))
+    last = done.errors().strip().splitlines()[-1]
+    assert done.status == 1 and last.startswith(f"error: {path} has other entries than {corpus()}")
+    path.unlink()
+    check_folders(both, used)
+
+
+def test_folders_of_a_text_share_their_dictionary(tmp_path):
+    both = f"{text()}:{tmp_path}"
+    arguments = language_training(tmp_path / "saved", "--max-update", "1")
+    (tmp_path / "dict.txt").write_text("w1 1\n")
+    done = run("train", both, *arguments[1:])
+    last = done.errors().strip().splitlines()[-1]
+    assert done.status == 1 and last.startswith(f"error: {tmp_path / 'dict.txt'} has other entries")

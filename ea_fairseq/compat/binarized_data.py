@@ -11,6 +11,9 @@ Replaced in fairseq:
 - ``indexed_dataset.dataset_exists``: takes data of which one file of the two is missing for no
   data; with several parts (``train``, ``train1``, ...) training went on without it.
 - ``translation.load_langpair_dataset``: source and target of different length, in one line.
+- ``TranslationTask.load_dataset``, ``LanguageModelingTask.load_dataset``: of several folders
+  (``bin1:bin2``) the first one's dictionaries are used for all; where another's differ, its numbers
+  meant other words in every other epoch.
 - ``Trainer.get_train_iterator``: training without target sentences, in one line.
 - ``Dictionary.add_from_file``: names no file when a line of it cannot be read.
 
@@ -28,10 +31,12 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+from fairseq import utils
 from fairseq.data import Dictionary, LanguagePairDataset, indexed_dataset
 from fairseq.data.indexed_dataset import IndexedDataset, MMapIndexedDataset
 from fairseq.file_io import PathManager
 from fairseq.tasks import translation
+from fairseq.tasks.language_modeling import LanguageModelingTask
 from fairseq.trainer import Trainer
 
 from ..errors import UserError
@@ -231,6 +236,42 @@ def _equal_lengths(original: Callable[..., Any]) -> Callable[..., Any]:
     return load_langpair_dataset
 
 
+def check_folders(data: str, dictionaries: dict[str, Dictionary]) -> None:
+    """Compare the dictionaries of several folders of data, where they have them, with those used.
+
+    Args:
+        data: as fairseq takes it, separated by colons.
+        dictionaries: file name -> the first folder's.
+
+    Raises:
+        UserError: naming the first file with other entries, or the same in another order.
+    """
+    first, *others = utils.split_paths(data)
+    for folder in others:
+        for name, dictionary in dictionaries.items():
+            path = os.path.join(folder, name)
+            if os.path.exists(path) and Dictionary.load(path).symbols != dictionary.symbols:
+                raise UserError(
+                    f"{path} has other entries than {os.path.join(first, name)}, which is used for "
+                    f"both: binarize the text of {folder} with --srcdict and --tgtdict of {first}"
+                )
+
+
+def _one_dictionary(original: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(original)
+    def load_dataset(self: Any, *args: Any, **kwargs: Any) -> Any:
+        if isinstance(self, LanguageModelingTask):
+            data, dictionaries = self.args.data, {"dict.txt": self.dictionary}
+        else:
+            data = self.cfg.data
+            sides = {self.cfg.source_lang: self.src_dict, self.cfg.target_lang: self.tgt_dict}
+            dictionaries = {f"dict.{language}.txt": words for language, words in sides.items()}
+        check_folders(data, dictionaries)
+        return original(self, *args, **kwargs)
+
+    return load_dataset
+
+
 def _targets_needed(original: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(original)
     def get_train_iterator(self: Trainer, *args: Any, **kwargs: Any) -> Any:
@@ -266,5 +307,7 @@ def install() -> None:
     indexed_dataset.make_dataset = _check_before_opening(indexed_dataset.make_dataset)
     indexed_dataset.dataset_exists = _half_is_an_error(indexed_dataset.dataset_exists)
     translation.load_langpair_dataset = _equal_lengths(translation.load_langpair_dataset)
+    for task in (translation.TranslationTask, LanguageModelingTask):
+        task.load_dataset = _one_dictionary(task.load_dataset)
     Trainer.get_train_iterator = _targets_needed(Trainer.get_train_iterator)
     Dictionary.add_from_file = _name_the_file(Dictionary.add_from_file)
