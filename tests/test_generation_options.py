@@ -3,7 +3,7 @@
 import re
 
 import pytest
-from fairseq_commands import corpus, run, trained
+from fairseq_commands import USER_DIR, corpus, run, trained
 
 
 def last_line(done):
@@ -29,3 +29,37 @@ def test_unknown_words_are_not_replaced_by_wrong_ones(command, option):
     arguments = [corpus(), "--path", trained() / "checkpoint_last.pt", option]
     error = last_line(run(command, *arguments, "--user-dir", "ea_fairseq"))
     assert error.startswith("error: --replace-unk: leave it out")
+
+
+@pytest.mark.parametrize(
+    ("command", "overrides", "expected"),
+    [
+        (
+            "generate",
+            "{'dropuot': 1}",
+            "'dropuot' is no setting of the checkpoint: perhaps you mea",
+        ),
+        (
+            "validate",
+            "{'dropuot': 1}",
+            "'dropuot' is no setting of the checkpoint: perhaps you mea",
+        ),
+        # Of a plain Transformer.
+        ("interactive", "{'ea_alpha': 0.5}", "'ea_alpha' is no setting of the checkpoint"),
+        ("generate", "dropout=0.5", "is dropout=0.5: expected a dictionary"),
+    ],
+)
+def test_settings_that_the_checkpoint_does_not_have_are_not_overridden(
+    command, overrides, expected
+):
+    arguments = [corpus(), "--path", trained() / "checkpoint_last.pt", "--max-tokens", "99"]
+    more = ["--user-dir", "ea_fairseq", "--model-overrides", overrides]
+    error = last_line(run(command, *arguments, *more))
+    assert "--model-overrides" in error and expected in error
+
+
+def test_settings_that_it_has_are():
+    arguments = [corpus(), "--path", trained() / "checkpoint_last.pt", "--max-tokens", "99"]
+    overrides = "{'dropout': 0.5, 'encoder_embed_dim': 16, 'data': 'elsewhere', 'seed': 3}"
+    done = run("generate", *arguments, "--user-dir", USER_DIR, "--model-overrides", overrides)
+    assert done.status == 0 and done.output().count("\nH-") == 11, done.errors()
