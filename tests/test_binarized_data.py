@@ -352,3 +352,17 @@ def test_folders_of_a_text_share_their_dictionary(tmp_path):
     done = run("train", both, *arguments[1:])
     last = done.errors().strip().splitlines()[-1]
     assert done.status == 1 and last.startswith(f"error: {tmp_path / 'dict.txt'} has other entries")
+
+
+def test_all_parts_of_a_training_set_are_taken_once(data):
+    """fairseq loads them with --upsample-primary 1 alone; its own default is -1."""
+    for file in data.glob("valid.*"):
+        shutil.copyfile(file, data / file.name.replace("valid", "train1"))
+    task = TranslationTask.setup_task(TranslationConfig(data=str(data), dataset_impl="mmap"))
+    task.cfg.train_subset = "train"
+    task.load_dataset("train", combine=True)
+    both, (first, second) = task.datasets["train"], (60, 8)
+    assert len(both) == len(both.sizes) == first + second
+    task.load_dataset("valid")
+    for row in range(second):
+        assert both[first + row]["target"].equal(task.datasets["valid"][row]["target"])

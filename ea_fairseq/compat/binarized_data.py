@@ -10,7 +10,9 @@ Replaced in fairseq:
   is known, before they are opened.
 - ``indexed_dataset.dataset_exists``: takes data of which one file of the two is missing for no
   data; with several parts (``train``, ``train1``, ...) training went on without it.
-- ``translation.load_langpair_dataset``: source and target of different length, in one line.
+- ``translation.load_langpair_dataset``: source and target of different length, in one line. Of
+  several parts (``train``, ``train1``) the first was to be taken -1 times, the default of
+  ``--upsample-primary``, and none could be loaded; it is taken once.
 - ``TranslationTask.load_dataset``, ``LanguageModelingTask.load_dataset``: of several folders
   (``bin1:bin2``) the first one's dictionaries are used for all; where another's differ, its numbers
   meant other words in every other epoch.
@@ -226,6 +228,8 @@ def _half_is_an_error(original: Callable[..., bool]) -> Callable[..., bool]:
 def _equal_lengths(original: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(original)
     def load_langpair_dataset(data_path: str, split: str, *args: Any, **kwargs: Any) -> Any:
+        if kwargs.get("upsample_primary") == -1:
+            kwargs["upsample_primary"] = 1
         try:
             return original(data_path, split, *args, **kwargs)
         except AssertionError as error:
