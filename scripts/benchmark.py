@@ -321,6 +321,8 @@ def main(argv: list[str] | None = None) -> int:
     for suite in args.suites:
         if suite not in SUITES:
             parser.error(f"{suite}: no such suite; choices: {', '.join(SUITES)}")
+    if args.traffic and args.dtype != "float32":
+        parser.error(f"--dtype {args.dtype}: the tables of --traffic have every type; leave it out")
     for name in ("bandwidth", "launch"):
         given = getattr(args, name)
         if given is not None and not 0 < given < 1e6:

@@ -177,6 +177,7 @@ def test_language_models_are_measured_beside_the_plain_one(monkeypatch, capsys):
         (["speed"], "speed: no such suite; choices: train, length, memory, decode, growth"),
         (["--suite", "speed"], "speed: no such suite; choices: train, length, memory, decode"),
         (["--rounds", "0"], "--rounds 0 is too small"),
+        (["--traffic", "--dtype", "bfloat16"], "--dtype bfloat16: the tables of --traffic have"),
         (["--arch", "lstm"], "--arch lstm: choose from "),
         (["--device", "cuda"], "--device cuda: torch sees no GPU"),
         (
