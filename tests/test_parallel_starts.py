@@ -28,14 +28,21 @@ def data_of(recipe):
     return recipe.parents[1] / "work" / "data" / "tiny.de-en"
 
 
-def start(recipe, output, *options):
-    """The runner in a process of its own, which prepares the corpus; what it prints is kept."""
+def start(recipe, output, may_prepare):
+    """The runner in a process of its own, which prepares the corpus as soon as it may; what it
+    prints is kept."""
     pid = os.fork()
     if pid == 0:
-        code = 1
+        code, work = 1, runner.prepare_data
+
+        def prepare_data(*words):
+            wait_for(may_prepare)
+            work(*words)
+
         try:
             sys.stdout = sys.stderr = open(output, "w", buffering=1)
-            code = runner.main(arguments(recipe, "--steps", "prepare", *options))
+            runner.prepare_data = prepare_data
+            code = runner.main(arguments(recipe, "--steps", "prepare"))
         finally:
             sys.stdout.flush()
             os._exit(code)
@@ -72,14 +79,16 @@ def wait_for(condition):
 def test_of_two_starts_one_prepares_and_the_other_waits_and_finds_it_prepared(recipe, tmp_path):
     outputs = [tmp_path / "first.txt", tmp_path / "second.txt"]
     data = data_of(recipe)
-    first = start(recipe, outputs[0])
+    waiting = f"{data}: waiting for another run, which prepares this corpus\n"
+    first = start(
+        recipe, outputs[0], lambda: outputs[1].exists() and waiting in outputs[1].read_text()
+    )
     # Nothing tells yet what will be in the folder.
     wait_for(lambda: (data / ".choosing").exists())
-    second = start(recipe, outputs[1])
+    second = start(recipe, outputs[1], lambda: True)
     assert (ended(first), ended(second)) == (0, 0)
     said = [output.read_text() for output in outputs]
     assert f"{data}: prepared: " in said[0] and "waiting" not in said[0]
-    assert f"{data}: waiting for another run, which prepares this corpus\n" in said[1]
     assert f"{data}: already prepared: " in said[1]
     assert [path for path in data.parent.glob("tiny*") if path.is_dir()] == [data]
 
