@@ -162,8 +162,10 @@ def _warn_of_another_training(
     first_path: str, first: dict[str, Any], path: str, state: dict[str, Any]
 ) -> None:
     """Say that weights which never were of one model have a mean that is none either."""
-    for option, name in (("--save-dir", "save_dir"), ("--seed", "seed")):
-        one, other = _setting(first, name), _setting(state, name)
+    from ea_fairseq.compat.safe_loading import setting
+
+    for option, *place in (("--save-dir", "checkpoint", "save_dir"), ("--seed", "common", "seed")):
+        one, other = setting(first, *place), setting(state, *place)
         if one != other and None not in (one, other):
             print(
                 f"warning: {first_path} and {path} are of two trainings ({option} {one} and"
@@ -171,14 +173,6 @@ def _warn_of_another_training(
                 file=sys.stderr,
             )
             return
-
-
-def _setting(state: dict[str, Any], name: str) -> Any:
-    """What a checkpoint says of a training's folder or seed; None where it does not."""
-    if state.get("cfg") is not None:
-        section = state["cfg"].get("checkpoint" if name == "save_dir" else "common")
-        return None if section is None else section.get(name)
-    return getattr(state.get("args"), name, None)
 
 
 def last_n_checkpoints(

@@ -46,6 +46,19 @@ def read_checkpoint(path: str) -> dict[str, Any]:
         raise UserError(f"cannot read checkpoint {path}: {error.strerror}") from error
 
 
+def setting(state: dict[str, Any], section: str, name: str) -> Any:
+    """One setting of a training, as its checkpoint keeps it; None where it does not.
+
+    Args:
+        state: the checkpoint, as saved or as fairseq has loaded it.
+        section: of its settings; those of an earlier fairseq have none.
+        name: of the setting.
+    """
+    cfg = state.get("cfg")
+    settings = state.get("args") if cfg is None else cfg.get(section)
+    return settings.get(name) if isinstance(settings, dict) else getattr(settings, name, None)
+
+
 def load(file: BinaryIO, map_location: Any = None) -> dict[str, Any]:
     """``torch.load`` for checkpoints: the safe unpickler always, after checking the file.
 

@@ -25,6 +25,7 @@ from fairseq.models import ARCH_MODEL_REGISTRY, MODEL_REGISTRY
 from fairseq.tasks.language_modeling import LanguageModelingTask
 
 from ..errors import UserError
+from .safe_loading import setting
 
 
 def _whole(original: Callable[..., Any]) -> Callable[..., Any]:
@@ -62,8 +63,7 @@ def _notice_beginning(original: Callable[..., Any]) -> Callable[..., Any]:
     def load_checkpoint_to_cpu(path: str, *args: Any, **kwargs: Any) -> dict[str, Any]:
         global _read
         state = original(path, *args, **kwargs)
-        task = state.get("args") if state.get("cfg") is None else state["cfg"].get("task")
-        begins = getattr(task, "add_bos_token", None)
+        begins = setting(state, "task", "add_bos_token")
         _read = None if begins is None else (path, bool(begins))
         return state
 
