@@ -5,7 +5,7 @@ import logging
 import plot_training
 import pytest
 from fairseq.logging import progress_bar as bars
-from matplotlib import image
+from matplotlib import image, pyplot
 
 from ea_fairseq.recipes.curve_pictures import draw
 from ea_fairseq.recipes.curves import Curves, MeanCurve, read_curves
@@ -106,6 +106,23 @@ def test_the_picture_shows_every_run(tmp_path):
     blue, orange = colors(picture)
     assert blue > 50 and orange > 500  # where both run, the second covers the first
     assert sorted(path.name for path in tmp_path.iterdir()) == ["curves.png", "one", "two"]
+
+
+def test_long_names_of_runs_lie_outside_the_curves(tmp_path, monkeypatch):
+    names = ["a_model_with_a_rather_long_name." + "with_settings" * 4, "b" * 60]
+    for name in names:
+        write_log(tmp_path / name, FORMATS["json"], epochs=range(1, 4))
+    figures = []
+    runs = [str(tmp_path / name) for name in names]
+    with monkeypatch.context() as patched:
+        patched.setattr(pyplot, "close", figures.append)
+        assert plot_training.main([*runs, "--output", str(tmp_path / "curves.png")]) == 0
+    (figure,) = figures
+    legends = [*figure.legends, *(axis.get_legend() for axis in figure.axes)]
+    (box,) = [legend.get_window_extent() for legend in legends if legend]
+    assert not any(box.overlaps(axis.get_tightbbox()) for axis in figure.axes)
+    assert figure.bbox.x0 <= box.x0 and box.x1 <= figure.bbox.x1
+    pyplot.close(figure)
 
 
 def test_bleu_has_a_row_only_where_it_was_logged(tmp_path):

@@ -30,7 +30,12 @@ def draw(runs: dict[Path, list[Curves]], output: Path) -> None:
     unit, minutes = ("hours", 60) if longest > 120 else ("minutes", 1)
     rows = ["loss", "bleu"] if has_bleu else ["loss"]
     figure, axes = pyplot.subplots(
-        len(rows), 2, figsize=(11, 4 * len(rows)), sharey="row", sharex="col", squeeze=False
+        *(len(rows), 2),
+        figsize=(11, 4 * len(rows)),
+        sharey="row",
+        sharex="col",
+        squeeze=False,
+        layout="constrained",
     )
     for number, (name, seeds) in enumerate(zip(names_of(list(runs)), runs.values(), strict=True)):
         draw_seeds(axes, rows, seeds, minutes, color=f"C{number % 10}", label=name)
@@ -39,11 +44,11 @@ def draw(runs: dict[Path, list[Curves]], output: Path) -> None:
         axes[1][0].set_ylabel("validation BLEU")
     axes[-1][0].set_xlabel("updates")
     axes[-1][1].set_xlabel(f"{unit} of training")
-    axes[0][0].legend()
+    # Above the axes: names are long, and inside they hide curves.
+    figure.legend(*axes[0][0].get_legend_handles_labels(), loc="outside upper center")
     for row in axes:
         for axis in row:
             axis.grid(alpha=0.3)
-    figure.tight_layout()
     output.parent.mkdir(parents=True, exist_ok=True)
     with new_file(output) as temporary:
         figure.savefig(temporary, dpi=120, format=output.suffix[1:] or None)
