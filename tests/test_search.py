@@ -98,9 +98,7 @@ def test_a_reorder_is_worked_out_once_for_all_attentions(monkeypatch):
 
 
 def test_a_limit_by_the_length_of_the_source():
-    """fairseq's goes by the longest source of the batch: sources of equal length."""
-    batch = [source for source in sources(200, seed=2) if len(source) == 6]
-    assert len(batch) > 10
+    batch = sources(30, seed=2)
     check([strong("ea_transformer_lite")], batch, Search(max_len_a=0.5, max_len_b=2))
 
 
@@ -142,11 +140,13 @@ def test_other_architectures_of_fairseq(arch, options):
 def test_1000_sentences_as_fairseq_generate_prints_them(tmp_path):
     draw = random.Random(7)
     lines = [" ".join(draw.choices([*NAMES, "new"], k=draw.randint(1, 9))) for _ in range(1000)]
-    folder = write_folder(tmp_path / "model")
+    folder = write_folder(tmp_path / "model", search=Search(max_len_a=0.7, max_len_b=3))
     write_fairseq_folder(read_model_folder(folder), tmp_path / "back")
     data = binarize(tmp_path, {"test": [(line, line) for line in lines]}, tmp_path / "back")
-    options = ["--beam", "5", "--max-len-b", "15", "--max-tokens", "400"]
-    done = run("generate", *generation(data, tmp_path / "back" / "model.pt", *options))
+    options = ["--max-len-a", "0.7", "--max-len-b", "3", "--max-tokens", "400"]
+    done = run(
+        "generate", *generation(data, tmp_path / "back" / "model.pt", "--beam", "5", *options)
+    )
     assert done.status == 0, done.errors()
     printed = {"H": {}, "P": {}}
     for line in done.output().splitlines():
@@ -163,3 +163,7 @@ def test_1000_sentences_as_fairseq_generate_prints_them(tmp_path):
         scores = [float(score) for score in printed["P"][number].split()]
         assert translation.token_scores == pytest.approx(scores, abs=2e-4)
     assert len(found) == 1000 and len(lengths) > 1
+    limits = [int(0.7 * (len(line.split()) + 1) + 3) for line in lines]
+    written = [len(translation.token_scores) - 1 for translation in found]
+    cut = sum(one == limit for one, limit in zip(written, limits, strict=True))
+    assert 50 < cut < 950 and all(map(int.__le__, written, limits))

@@ -29,6 +29,7 @@ _MODULES = (
     "prepared_folder",
     "subword_marks",
     "search_settings",
+    "length_limits",
     "numpy_2",
     "adaptive_layers",
     "scored_blocks",

@@ -4,7 +4,8 @@ Replaced in fairseq:
 - ``FairseqTask.build_generator``: ``--match-source-len`` counted the source's end as one of its
   tokens: every translation was one longer than its source. A language model (``--lm-path``) with
   other entries than the target dictionary, or the same in another order, scored words by the
-  numbers of others; its own check compares it with ``dict.txt`` alone.
+  numbers of others; its own check compares it with ``dict.txt`` alone. A limit of the length below
+  ``--min-len`` ended in an assertion without a word about either.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from collections.abc import Callable
 from typing import Any
 
 from fairseq.search import LengthConstrainedBeamSearch
+from fairseq.sequence_generator import SequenceGenerator
 from fairseq.tasks.fairseq_task import FairseqTask
 from fairseq.tasks.translation import TranslationTask
 
@@ -36,6 +38,7 @@ def _checked(original: Callable[..., Any]) -> Callable[..., Any]:
                 "--srcdict)"
             )
         generator = original(self, *args, **kwargs)
+        _check_limit(generator)
         search = getattr(generator, "search", None)
         if isinstance(self, TranslationTask) and isinstance(search, LengthConstrainedBeamSearch):
             # The lengths that the search is given count the end of a sentence.
@@ -44,6 +47,21 @@ def _checked(original: Callable[..., Any]) -> Callable[..., Any]:
         return generator
 
     return build_generator
+
+
+def _check_limit(generator: Any) -> None:
+    """Of the sources' lengths nothing is known yet: with ``max_len_a`` a limit is raised later."""
+    if not isinstance(generator, SequenceGenerator) or generator.match_source_len:
+        return
+    limit, least = generator.max_len_b, generator.min_len
+    if not generator.max_len_a and limit < least:
+        raise UserError(
+            f"--max-len-b {limit} is below --min-len {least}: give --max-len-b {least} or more"
+        )
+    if least >= generator.max_len:
+        raise UserError(
+            f"--min-len is {least}: the model writes {generator.max_len - 1} tokens at most"
+        )
 
 
 def install() -> None:
