@@ -174,6 +174,49 @@ def test_all_test_sets_together_are_scored_as_one(systems, references, tmp_path)
             assert score == pytest.approx(bleu.corpus_score(hypotheses, [references]).score)
 
 
+def test_what_is_compared_is_what_was_scored(tmp_path, references):
+    """Each form of translations, case ignored or not, an empty line and a language's apostrophes
+    among them: the scores are those that evaluate.py has found."""
+    references = ["l' eau de la ville", *references[:9]]
+    lines = [references[0].upper(), *noisy(references[1:], 0.3, 1)]
+    lines[4] = ""
+    generated = [f"D-{i}\t-0.5\t{line}" for i, line in reversed(list(enumerate(lines)))]
+    write(tmp_path / "ref", references)
+    for option, content, options in (
+        ("--translations", lines, ["--lowercase"]),
+        ("--hypotheses", lines, ["--compound-split"]),
+        ("--generated", generated, ["--lowercase"]),
+    ):
+        folder = tmp_path / option
+        write(folder / "file", content)
+        arguments = [option, folder / "file", "--references", tmp_path / "ref", *options]
+        if option != "--translations":
+            arguments += ["--tokenized-references", tmp_path / "ref", "--target-lang", "fr"]
+        scored = folder / "seed1" / "scores" / "test.json"
+        scored.parent.mkdir(parents=True)
+        assert evaluate.main([str(part) for part in [*arguments, "--json", scored]]) == 0
+        found = {s["label"]: s["score"] for s in json.loads(scored.read_text())["scores"]}
+        rows = run(tmp_path, option, option, "--samples", "2")
+        assert {label: row["first"]["seed1"] for label, row in rows.items()} == pytest.approx(found)
+
+
+def test_a_score_that_a_test_set_lacks_has_no_row_of_all_together(tmp_path, references):
+    """Which would be of other sentences than its name says."""
+    for number, tokens in enumerate((["--tokenized-references"], ["--tokenized-references"], [])):
+        file = tmp_path / f"{number}.ref"
+        write(file, references[4 * number : 4 * number + 4])
+        options = [o for option in tokens for o in (option, file)] + ["--target-lang", "en"]
+        scored = tmp_path / "A" / "seed1" / "scores" / f"{number}.json"
+        scored.parent.mkdir(parents=True, exist_ok=True)
+        options += ["--hypotheses", file, "--references", file, "--json", scored]
+        assert evaluate.main([str(option) for option in options]) == 0
+    output = ["--json", str(tmp_path / "out.json"), "--samples", "2"]
+    assert compare.main([str(tmp_path / "A"), str(tmp_path / "A"), *output]) == 0
+    rows = json.loads((tmp_path / "out.json").read_text())["rows"]
+    together = {row["score"]: row["sentences"] for row in rows if row["test_set"] == "all together"}
+    assert together == {"sacreBLEU": 12, "chrF": 12, "TER": 12}
+
+
 def test_systems_scored_on_other_references_are_refused(systems, references, capsys):
     write(systems / "ref2", references[1:] + references[:1])
     scored = systems / "B" / "seed2" / "scores" / "test.json"

@@ -283,16 +283,44 @@ def test_checkpointed_activations_give_the_same_loss_and_gradients():
 
 
 def test_layerdrop_carries_logits_over_dropped_layers():
-    model = build_strong(encoder_layerdrop=0.5, decoder_layerdrop=0.5, ea_skip=ALL)
+    """The layers that are left are a model of their own, in which each follows the one before."""
+    options = {"ea_alpha": 0.4, "ea_beta": 0.5, "ea_skip": ALL, "dropout": 0.0}
+    model = build_strong(encoder_layerdrop=0.5, decoder_layerdrop=0.5, **options)
     sources, prefixes = lengths_case(seed=9)
     whole = score(model, sources, prefixes)
     assert torch.equal(whole[0], score(model, sources, prefixes)[0])  # no dropping in eval mode
+    ran = {"encoder": [], "decoder": []}
+    for side, found in ran.items():
+        for index, layer in enumerate(getattr(model, side).layers.children()):
+            layer.register_forward_hook(lambda *_, found=found, i=index: found.append(i))
     model.train()
-    results = {float(score(model, sources, prefixes)[1].sum()) for _ in range(6)}
-    assert len(results) > 2  # different layers dropped
+    jumps = set()
+    for seed in range(8):
+        torch.manual_seed(seed)
+        ran["encoder"].clear(), ran["decoder"].clear()
+        scores = score(model, sources, prefixes)
+        if not all(ran.values()):
+            continue
+        left = build(
+            "ea_transformer_lite", **options, **{f"{side}_layers": len(ran[side]) for side in ran}
+        )
+        weights = {name: model.state_dict()[renamed(name, ran)] for name in left.state_dict()}
+        left.double().eval().load_state_dict(weights)
+        for one, other in zip(scores, score(left, sources, prefixes), strict=True):
+            torch.testing.assert_close(one, other)
+        jumps |= {side for side in ran if ran[side][0] == 0 and ran[side][-1] > len(ran[side]) - 1}
+    assert jumps == {"encoder", "decoder"}  # over a layer between two others
     for _ in range(4):
         _, grads = train_step(model)
         assert grads and all(grad.isfinite().all() for grad in grads.values())
+
+
+def renamed(name, ran):
+    """The whole model's name of what one of the layers that ran has; numbers are those in ran."""
+    side, *rest = name.split(".")
+    if rest and rest[0] == "layers":
+        rest[1] = str(ran[side][int(rest[1])])
+    return ".".join([side, *rest])
 
 
 @pytest.mark.parametrize(
@@ -401,20 +429,31 @@ def test_dropout_retained_while_decoding_reaches_every_attention():
 def test_attention_of_the_chosen_layer_and_heads_is_returned():
     model = build_strong()
     sources, prefixes = lengths_case(seed=13)
+    layers = list(model.decoder.layers)
+    probs, outputs = {}, {}
+    for index, layer in enumerate(layers):
+        layer.encoder_attn.register_forward_hook(
+            lambda _, __, result, i=index: probs.update({i: result[1]})
+        )
+        layer.register_forward_hook(lambda _, __, result, i=index: outputs.update({i: result[0]}))
     with torch.no_grad():
-        for layer in (None, 0, 2):
+        for layer, heads in ((None, None), (0, 2), (2, 1)):
             _, extra = model(
                 padded(sources, left=True),
                 None,
                 padded(prefixes),
                 alignment_layer=layer,
-                alignment_heads=2,
+                alignment_heads=heads,
             )
             attn = extra["attn"][0]
             assert attn.shape == (5, 9, 8)
+            expected = probs[2 if layer is None else layer][:heads].mean(dim=0)
+            torch.testing.assert_close(attn, expected)
             real = padded(prefixes) != PAD
             torch.testing.assert_close(attn.sum(-1)[real], torch.ones_like(attn.sum(-1)[real]))
-    assert extra["inner_states"][0].shape == (9, 5, 16) and len(extra["inner_states"]) == 4
+    embedded, *states = extra["inner_states"]
+    assert embedded.shape == (9, 5, 16) and len(states) == 3
+    assert all(torch.equal(state, outputs[i]) for i, state in enumerate(states))
 
 
 # Checkpoints.

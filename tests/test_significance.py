@@ -152,6 +152,12 @@ def test_a_big_difference_is_found():
     assert (p_values(runs=3, ratio=0.3, effect=10.0, tests=20) < 0.01).all()
 
 
+def test_what_no_sample_reaches_has_the_p_of_one_that_does():
+    """Not 0: of more samples one may reach it."""
+    scores = [numpy.full((1, 99), score) for score in (10.0, 12.0)]
+    assert two_level(*scores, 2.0).p == sacrebleu_p(scores[0][0], scores[1][0], 2.0) == 0.01
+
+
 def test_other_seeds_of_the_bootstrap_are_taken_from_the_environment(monkeypatch):
     plain = draw_sentences(30, 5)
     monkeypatch.setenv("SACREBLEU_SEED", "7")

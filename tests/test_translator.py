@@ -91,9 +91,30 @@ def test_what_is_longer_than_in_training_is_split_at_sentence_ends(tmp_path):
     details = translator.translate(" ".join(sentences), details=True, n_best=2)[0]
     assert [part.source_tokens[0] for part in details.parts] == ["w1", "w3", "w6"]
     assert details.attention.shape == (len(details.tokens), len(details.source_tokens))
-    assert details.attention[0, len(details.parts[0].source_tokens) :].eq(0).all()
+    rows = columns = total = 0
+    for part in details.parts:
+        after = rows + len(part.tokens), columns + len(part.source_tokens)
+        assert torch.equal(details.attention[rows : after[0], columns : after[1]], part.attention)
+        total += part.score * len(part.tokens)
+        rows, columns = after
+    assert details.attention.sum() == pytest.approx(rows)  # nothing between parts
+    assert details.score == pytest.approx(total / rows)
+    assert len({len(part.tokens) for part in details.parts}) > 1
     with pytest.raises(UserError, match="text 2: 3 sentences; the model was trained on 1"):
         translator.translate([sentences[0], " ".join(sentences)], long="refuse")
+
+
+@pytest.mark.parametrize("source, target", [("de", "en"), ("en", "zh"), ("zh", "de")])
+def test_sentences_end_as_in_the_source_and_are_joined_as_in_the_target(tmp_path, source, target):
+    """Mrd. is an abbreviation in German alone; Chinese has no space between sentences."""
+    text = TextSettings(source, target, Tokenization(lowercase=True), "none")
+    translator = Translator(write_folder(tmp_path / "model", text=text, longest=Longest(12, 1)))
+    found = translator.translate("W1 w2 Mrd. W3! W6?", details=True)
+    ends = {"de": ["w3", "w6"], "en": ["mrd", "w3", "w6"], "zh": ["mrd", "w3", "w6"]}[source]
+    assert [[t for t in p.source_tokens if t.isalnum()][-1] for p in found.parts] == ends
+    written = [translator.text(part.tokens[:-1]) for part in found.parts]
+    assert all(written)
+    assert found.text == ("" if target == "zh" else " ").join(written)
 
 
 def test_as_many_sentences_as_in_training_stay_together(tmp_path):
