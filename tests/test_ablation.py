@@ -190,3 +190,15 @@ def test_rows_without_translations_have_no_interval_and_say_so(tmp_path, capsys)
     assert ablation.main([str(CORPUS), "--print", "--work-dir", str(tmp_path)]) == 0
     output = capsys.readouterr().out
     assert "kernel_5: no intervals: no translations in " in output and "orderings" not in output
+
+
+def test_what_is_missing_is_run_with_what_the_command_was_given(tmp_path, monkeypatch):
+    told = []
+    monkeypatch.setattr(ablation.command, "main", lambda words: told.append(words) or 3)
+    options = ["--work-dir", str(tmp_path), "--raw", "r", "--seeds", "1", "2", "--jobs", "2"]
+    options += ["--set", "lr=0.5", "--set", "generate.beam=1", "--name", "{recipe}.x"]
+    options += ["--threads", "4"]
+    assert ablation.main([str(CORPUS), *options]) == 3
+    given = ablation.command.make_parser().parse_args([str(CORPUS), "--variant", "a", *options])
+    found = ablation.command.make_parser().parse_args(told[0])
+    assert vars(found) == vars(given) | {"variant": list(ablation.ROWS)}

@@ -163,3 +163,17 @@ def test_scores_are_shown_of_recipes_whose_runs_all_ended_well(tmp_path, monkeyp
     assert run_recipe.run_all(recipes, [None] * 3, args) == 1
     assert shown == [groups["good"]]
     assert f"error: {refused} failed" in capsys.readouterr().err
+
+
+def test_a_run_beside_others_is_told_all_that_the_command_was(tmp_path):
+    """But for what several runs have together: their recipes, seeds and number at once."""
+    given = ["a.yml", "b.yml", "--seeds", "1", "2", "--jobs", "2", "--threads", "3", "--fresh"]
+    given += ["--set", "lr=0.5", "--set", "generate.beam=1", "--steps", "train", "average"]
+    given += ["--work-dir", str(tmp_path), "--raw", "r", "--name", "{recipe}.x", "--workers", "4"]
+    args = run_recipe.make_parser().parse_args([*given, "--verbose"])
+    recipe = Recipe(tmp_path / "b.yml", tmp_path, {})
+    run = Run(tmp_path, tmp_path / "runs" / "c" / "b.x" / "seed2", 2, ("de", "en"), [])
+    python, script, *words = run_recipe.job_of(recipe, run, args).command
+    assert python == sys.executable and script.endswith("run_recipe.py")
+    told = run_recipe.make_parser().parse_args(words)
+    assert vars(told) == vars(args) | {"recipe": [recipe.path], "seeds": [2], "jobs": 1}
