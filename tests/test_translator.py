@@ -257,6 +257,7 @@ import sys, ea_fairseq
 assert not {"torch", "fairseq"} & set(sys.modules)
 ea_fairseq.Translator
 assert {"torch", "fairseq"} <= set(sys.modules)
+assert "torch._dynamo" not in sys.modules  # torch's compiler: seconds, and nothing is compiled
 try:
     ea_fairseq.Interpreter
 except AttributeError as error:

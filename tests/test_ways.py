@@ -40,6 +40,14 @@ def gpu(monkeypatch, caplog):
     ways._say.cache_clear()
 
 
+def test_what_is_constant_when_traced_is_marked_as_torch_marks_it():
+    ours, theirs = (
+        mark(lambda: 1)
+        for mark in (library.constant_when_traced, torch.compiler.assume_constant_result)
+    )
+    assert vars(ours) == vars(theirs) != {}
+
+
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])
 def test_a_gpu_takes_triton(gpu, dtype):
     assert gpu(dtype=dtype) == ("triton", [])

@@ -61,12 +61,23 @@ def switch() -> str:
     return chosen
 
 
+def constant_when_traced(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Decorator of what does not change while a program runs: where torch.compile traces it, it is
+    called and its result is a constant.
+
+    What ``torch.compiler.assume_constant_result`` does, which imports all of torch's compiler: at
+    every start of every command, most of which compile nothing.
+    """
+    function._dynamo_marked_constant = True
+    return function
+
+
 def is_available(tensor: Tensor) -> bool:
     """Whether the library can work on this tensor, on this machine."""
     return tensor.device.type == "cpu" and _works_on(tensor.dtype)
 
 
-@torch.compiler.assume_constant_result
+@constant_when_traced
 def _works_on(dtype: torch.dtype) -> bool:
     single_or_double = dtype in (torch.float32, torch.float64)
     return single_or_double and not is_switched_off() and load_library() is not None

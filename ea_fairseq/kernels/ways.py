@@ -8,7 +8,7 @@ import re
 import torch
 from torch import Tensor
 
-from .library import SWITCH, is_available, is_switched_off, switch
+from .library import SWITCH, constant_when_traced, is_available, is_switched_off, switch
 
 logger = logging.getLogger(__name__)
 
@@ -56,8 +56,7 @@ def way(queries: Tensor, src_len: int, kernel_size: int, cached: int = 0) -> str
     return "triton"
 
 
-# What does not change while a program runs is a constant where torch.compile traces it.
-@torch.compiler.assume_constant_result
+@constant_when_traced
 def _triton_runs_on(kind: str, index: int | None) -> bool:
     if is_switched_off():
         return False
@@ -114,7 +113,7 @@ def _fault(index: int | None) -> str | None:
     return None
 
 
-@torch.compiler.assume_constant_result
+@constant_when_traced
 def _torch_instead(what: str) -> str:
     _say(f"Triton's kernels are not made for {what}")
     return "torch"
