@@ -66,8 +66,6 @@ def main(argv: list[str] | None = None) -> int:
     try:
         if args.workers < 1:
             raise ValueError(f"--workers is {args.workers}: expected a whole number from 1")
-        if args.raw and not args.raw.is_dir():
-            raise ValueError(f"--raw is {args.raw}: no such folder")
         corpus = load(args.corpus, source_lang=args.source_lang, target_lang=args.target_lang)
         output = args.output.resolve()
         prepare(

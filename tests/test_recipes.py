@@ -370,21 +370,28 @@ def test_numbers_out_of_their_range_are_refused(tmp_path, section, option, value
         assert word in str(error.value)
 
 
-def test_mistakes_that_need_no_fairseq_are_found_before_it_is_imported():
+def test_mistakes_that_need_no_fairseq_are_found_before_it_is_imported(tmp_path):
     """It takes seconds, and torch too."""
     code = """if True:
         import sys
         from ea_fairseq.recipes.command import main
-        for option in sys.argv[1:]:
+        folder, common, *options = sys.argv[1:]
+        for option in options:
             assert main(["multi30k.de-en", "--variant", "x", "--dry-run", "--set", option]) == 1
+        for raw in (folder + "/missing", folder):
+            assert main([common, "--dry-run", "--raw", raw]) == 1
         assert not {"torch", "fairseq"} & set(sys.modules)
     """
     options = ["dropout=1.7", "trian.lr=1", "lr", "average.num-epoch-checkpoints=0"]
-    command = [sys.executable, "-c", code, *options]
+    common = EXAMPLES / "multi30k.de-en" / "common.yml"  # which architectures there are, torch says
+    command = [sys.executable, "-c", code, str(tmp_path), str(common), *options]
     done = subprocess.run(command, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
-    for option, line in zip(options, done.stderr.splitlines(), strict=True):
+    *errors, missing, empty = done.stderr.splitlines()
+    for option, line in zip(options, errors, strict=True):
         assert line.startswith(f"ea-recipe: error: --set {option}: ")
+    assert missing == f"ea-recipe: error: --raw is {tmp_path / 'missing'}: no such folder"
+    assert empty.startswith(f"ea-recipe: error: {tmp_path}: found none of ")
 
 
 @pytest.mark.parametrize(

@@ -39,8 +39,11 @@ def locate(corpus: Corpus, folder: Path, raw: Path | None, downloads: Path) -> S
         downloads: where downloaded files are kept.
 
     Raises:
-        ValueError: a file is missing, cannot be downloaded or has the wrong checksum.
+        ValueError: the folder or a file is missing, or a file cannot be downloaded or has the wrong
+            checksum.
     """
+    if raw is not None and not raw.is_dir():
+        raise ValueError(f"--raw is {raw}: no such folder")
     finder = _Finder(corpus, folder, raw, downloads)
     return {
         split: [

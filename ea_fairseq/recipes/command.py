@@ -23,7 +23,7 @@ from .curves import read_curves
 from .data_folders import check_data, choosing_data, folder_for
 from .ensembles import EnsembleRun, ensemble_of
 from .execution import execute
-from .kept_text import trained_on
+from .kept_text import Inputs, trained_on
 from .listing import list_recipes, list_runs
 from .new_corpus import write_recipe
 from .options import check_options, check_subwords, check_task, load_plugin
@@ -103,6 +103,7 @@ def main(argv: list[str] | None = None) -> int:
         if args.fresh and "train" not in args.steps:
             raise ValueError("--fresh throws the training away: give it with the step train")
         corpora = [corpus_config.load(recipe.corpus) for recipe in recipes]
+        inputs = [original_files(*pair, args) for pair in zip(recipes, corpora, strict=True)]
         load_plugin(places.USER_DIR)  # takes seconds
         for recipe, corpus in zip(recipes, corpora, strict=True):
             check_options(recipe, places.USER_DIR)
@@ -113,8 +114,8 @@ def main(argv: list[str] | None = None) -> int:
                     raise ValueError(f"--{option}: the task {recipe.task.name} translates nothing")
         if args.jobs > 1 and not args.dry_run:
             return run_all(recipes, corpora, args)
-        for recipe, corpus in zip(recipes, corpora, strict=True):
-            run_recipe(recipe, corpus, args)
+        for recipe, corpus, files in zip(recipes, corpora, inputs, strict=True):
+            run_recipe(recipe, corpus, files, args)
     except (ValueError, OSError) as error:
         print(f"ea-recipe: error: {error}", file=sys.stderr)
         return 1
@@ -239,10 +240,19 @@ def new_recipe(args: argparse.Namespace) -> int:
     return 0
 
 
-def run_recipe(recipe: Recipe, corpus: corpus_config.Corpus, args: argparse.Namespace) -> None:
-    """All steps of a recipe for all seeds, then a table of the scores."""
+def run_recipe(
+    recipe: Recipe, corpus: corpus_config.Corpus, inputs: Inputs | None, args: argparse.Namespace
+) -> None:
+    """All steps of a recipe for all seeds, then a table of the scores.
+
+    Args:
+        recipe: what to do
+        corpus: the corpus that it names
+        inputs: the corpus' files, see `original_files`
+        args: the command line
+    """
     threads = {"OMP_NUM_THREADS": str(args.threads)} if args.threads else {}
-    all_runs = find_runs(recipe, corpus, args, look=False)
+    all_runs = find_runs(recipe, corpus, args, inputs if args.dry_run else None)
     if args.dry_run:
         prepare = commands.prepare_command(recipe, all_runs[0].data, args.raw, args.workers)
         print_commands(recipe, corpus, prepare, all_runs, args, threads)
@@ -251,7 +261,7 @@ def run_recipe(recipe: Recipe, corpus: corpus_config.Corpus, args: argparse.Name
     with ExitStack() as data_in_use:
         # Runs started at once choose one after the other, so that each sees what the others did.
         with choosing_data(args.work_dir.absolute(), recipe.corpus_name):
-            all_runs = find_runs(recipe, corpus, args)
+            all_runs = find_runs(recipe, corpus, args, inputs)
             if "prepare" in args.steps:
                 prepare_data(recipe, all_runs[0].data, args, threads)
             for data in {run.data for run in all_runs}:
@@ -353,7 +363,7 @@ def run_all(
     Returns:
         1 where a run failed, which stops no other, else 0
     """
-    groups = [find_runs(*pair, args, look=False) for pair in zip(recipes, corpora, strict=True)]
+    groups = [find_runs(*pair, args) for pair in zip(recipes, corpora, strict=True)]
     jobs = [
         job_of(recipe, run, args)
         for recipe, runs in zip(recipes, groups, strict=True)
@@ -373,7 +383,7 @@ def run_all(
         # A run that was refused, because its settings are others now, still has its old results.
         if all(log_beside(run) in ended and run.results.exists() for run in runs):
             # Which data each was trained on is known by now.
-            finish(recipe, corpus, find_runs(recipe, corpus, args, look=False), args)
+            finish(recipe, corpus, find_runs(recipe, corpus, args), args)
     for job in failed:
         print(f"ea-recipe: error: {job.name} failed: see {shown(job.log)}", file=sys.stderr)
     return 1 if failed else 0
@@ -401,7 +411,10 @@ def log_beside(run: Run) -> Path:
 
 
 def find_runs(
-    recipe: Recipe, corpus: corpus_config.Corpus, args: argparse.Namespace, look: bool = True
+    recipe: Recipe,
+    corpus: corpus_config.Corpus,
+    args: argparse.Namespace,
+    inputs: Inputs | None = None,
 ) -> list[Run]:
     """The runs of all seeds, with the folder of the data that they are trained on, or will be.
 
@@ -409,15 +422,12 @@ def find_runs(
         recipe: the recipe
         corpus: the corpus that it names
         args: the command line
-        look: whether to look at the corpus' original files, if it is to be prepared
+        inputs: the corpus' files, to tell other text by; None where nobody looks at them
 
     Raises:
         ValueError: a run was trained on other data than the corpus is now.
     """
     runs = [find_run(recipe, corpus, args.work_dir, args.name, seed) for seed in args.seeds]
-    inputs = None
-    if "prepare" in args.steps and look:
-        inputs = local_inputs(corpus, recipe.corpus.resolve().parent, args.raw)
     work_dir = args.work_dir.absolute()
     anew = [run.folder for run in runs] if args.fresh else []
     for run in runs:
@@ -425,6 +435,19 @@ def find_runs(
             check_data(work_dir, recipe.corpus_name, run.folder, corpus, inputs)
     data = folder_for(work_dir, recipe.corpus_name, corpus, inputs, anew)
     return [run if trained_on(run.folder) else replace(run, data=data) for run in runs]
+
+
+def original_files(
+    recipe: Recipe, corpus: corpus_config.Corpus, args: argparse.Namespace
+) -> Inputs | None:
+    """The corpus' files if it is to be prepared, by name; None where they are downloads.
+
+    Raises:
+        ValueError: a file or the folder ``--raw`` is missing, or a file has the wrong checksum.
+    """
+    if "prepare" not in args.steps:
+        return None
+    return local_inputs(corpus, recipe.corpus.resolve().parent, args.raw)
 
 
 def print_commands(
@@ -455,3 +478,7 @@ def print_commands(
         if "evaluate" in steps:
             for command in commands.scoring_commands(recipe, run, corpus).values():
                 print(commands.printable(command, env))
+
+
+if __name__ == "__main__":
+    sys.exit(run())
