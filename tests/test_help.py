@@ -26,6 +26,8 @@ for program in programs:
         with contextlib.redirect_stdout(output):
             if program.endswith(".py"):
                 runpy.run_path(program, run_name="__main__")
+            elif ":" not in program:
+                runpy.run_module(program, run_name="__main__")
             module, _, function = program.partition(":")
             getattr(__import__(module, fromlist=[function]), function)()
     except SystemExit as end:
@@ -36,7 +38,8 @@ for program in programs:
 
 
 def test_help_of_every_command_imports_nothing_large():
-    programs = [*map(str, SCRIPTS), *CONSOLE.values()]
+    modules = [entry.partition(":")[0] for entry in CONSOLE.values()]  # of python -m
+    programs = [*map(str, SCRIPTS), *CONSOLE.values(), *modules]
     given = json.dumps([programs, [*LARGE, *EXTRAS], str(ROOT / "scripts")])
     done = subprocess.run([sys.executable, "-c", LOOK, given], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
