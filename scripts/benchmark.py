@@ -196,7 +196,8 @@ def traffic(arch: str, setting: Any, bandwidth: float | None, launch: float) -> 
     import importlib.util
     from dataclasses import replace
 
-    from benchmarks.traffic import CHIPS, print_tables
+    from benchmarks.traffic import CHIPS
+    from benchmarks.traffic_tables import print_tables
 
     if importlib.util.find_spec("triton") is None:
         raise ValueError("--traffic: needs Triton (pip install -r requirements-test.txt)")

@@ -8,7 +8,7 @@ import weakref
 import benchmark
 import pytest
 import torch
-from benchmarks import traffic, traffic_decoding
+from benchmarks import traffic, traffic_decoding, traffic_tables
 from benchmarks.kept import _kept, kept_bytes
 from benchmarks.models import Setting
 
@@ -167,9 +167,10 @@ def test_a_step_of_decoding_takes_three_launches_for_an_attention(monkeypatch):
 
 
 def test_prints_what_it_predicts(capsys, monkeypatch):
-    monkeypatch.setattr(traffic, "LENGTHS", (8,))
+    monkeypatch.setattr(traffic_tables, "LENGTHS", (8,))
     monkeypatch.setattr(traffic_decoding, "FEW", (2, 3))
-    monkeypatch.setattr(traffic_decoding, "STEPS", 1)
+    for module in (traffic_decoding, traffic_tables):
+        monkeypatch.setattr(module, "STEPS", 1)
     arguments = ["--traffic", "--vocabulary", "20", "--bandwidth", "2", "--launch", "3"]
     assert benchmark.main([*arguments, "--threads", "1"]) == 0
     printed = capsys.readouterr().out

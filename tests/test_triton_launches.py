@@ -9,7 +9,7 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 pytest.importorskip("triton", reason="comes with torch's builds for GPUs")
-from ea_fairseq.kernels import triton_attention, triton_kernels, triton_step  # noqa: E402
+from ea_fairseq.kernels import triton_attention, triton_step  # noqa: E402
 
 HERE = torch.device("cuda", 1)
 
@@ -39,9 +39,10 @@ def launched(monkeypatch):
             return launch
 
     monkeypatch.setattr(torch.cuda, "device", device)
-    for name, kernel in vars(triton_kernels).items():
-        if not name.startswith("_") and hasattr(kernel, "fn"):  # compiled or interpreted
-            monkeypatch.setattr(triton_kernels, name, Noted(name))
+    for launcher in (triton_attention, triton_step):
+        for name, kernel in vars(launcher.kernels).items():
+            if not name.startswith("_") and hasattr(kernel, "fn"):  # compiled or interpreted
+                monkeypatch.setattr(launcher.kernels, name, Noted(name))
     with FakeTensorMode():
         yield found
 

@@ -97,13 +97,13 @@ def test_what_is_empty_needs_no_launch(gpu, empty):
 )
 def test_a_kernel_that_does_not_start_says_why_in_a_line(monkeypatch, fault, said):
     pytest.importorskip("triton", reason="comes with torch's builds for GPUs")
-    from ea_fairseq.kernels import triton_kernels as kernels
+    from ea_fairseq.kernels import triton_launches
 
     def start(device):
         assert device == torch.device("cuda", 1)
         raise fault
 
-    monkeypatch.setattr(kernels, "start", start)
+    monkeypatch.setattr(triton_launches, "start", start)
     assert ways._fault(1) == said
 
 

@@ -65,10 +65,10 @@ def compiling(backend: str, arch: int | str, warp: int = 32) -> Iterator[list[Fo
     from triton.backends.compiler import GPUTarget
     from triton.runtime import driver, jit
 
-    from ea_fairseq.kernels import triton_attention
+    from ea_fairseq.kernels import triton_launches
 
     forms, launch = [], jit.JITFunction.run
-    amd, triton_attention.AMD = triton_attention.AMD, backend == "hip"
+    amd, triton_launches.AMD = triton_launches.AMD, backend == "hip"
 
     def compile_alone(self, *args, grid, warmup, **kwargs):
         log = io.StringIO()
@@ -92,7 +92,7 @@ def compiling(backend: str, arch: int | str, warp: int = 32) -> Iterator[list[Fo
     finally:
         jit.JITFunction.run = launch
         driver._active = None
-        triton_attention.AMD = amd
+        triton_launches.AMD = amd
 
 
 def launch_all(

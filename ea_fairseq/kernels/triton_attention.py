@@ -7,8 +7,9 @@ import torch
 import triton
 from torch import Tensor
 
-from . import triton_kernels as kernels
+from . import triton_attention_kernels as kernels
 from .library import first_gradient
+from .triton_launches import exact, on_device_of, registers
 
 
 def attention(
@@ -83,7 +84,7 @@ def forward(
     mixed, evolved = m.new_map(), m.new_map()
     output, normalizers = torch.empty_like(queries), m.new_rows()
     probs = m.new_map() if need_probs else None
-    with kernels.on_device_of(queries):
+    with on_device_of(queries):
         m.mix(mixed, carry, alpha, scaling)
         m.evolve(mixed, evolved, None, beta, whole=need_carry)
         m.attend(evolved, seed, dropout, output, normalizers, probs)
@@ -155,7 +156,7 @@ def backward(
     # One map serves two gradients, which differ by a factor.
     weight = alpha if carry is not None and alpha > 0 else 1.0
     rest = 1 - alpha if carry is not None else 1.0
-    with kernels.on_device_of(queries):
+    with on_device_of(queries):
         m.mix(mixed, carry, alpha, scaling)
         m.evolve(mixed, evolved, active, beta, whole=False)
         m.attend_gradient(evolved, seed, dropout, output, normalizers, above, grad_values)
@@ -338,20 +339,7 @@ class _Attention:
 
 # ---- Constants of the compiled forms: all that a launcher can choose
 
-AMD = torch.version.hip is not None
 TOGETHER, ENTRIES = 64, 32  # parts and parameters that a program adds up at a time
-
-
-def exact() -> str:
-    """float32's precision on NVIDIA's tensor cores, by three products of fewer bits; AMD's have
-    it."""
-    return "ieee" if AMD else "tf32x3"
-
-
-def registers(channels: int) -> dict:
-    """How many registers a thread of a convolution may have. NVIDIA's assembler, where nobody says,
-    spills some to have one more program on a multiprocessor; AMD's does not ask."""
-    return {} if AMD else {"maxnreg": 128 if channels <= 4 else 255}
 
 
 def blocks(dtype: torch.dtype, head_dim: int, causal: bool = False) -> dict:

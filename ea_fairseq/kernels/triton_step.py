@@ -4,8 +4,8 @@ import torch
 import triton
 from torch import Tensor
 
-from . import triton_kernels as kernels
-from .triton_attention import registers
+from . import triton_step_kernels as kernels
+from .triton_launches import on_device_of, registers
 
 
 def step(
@@ -58,7 +58,7 @@ def step(
     visible_batch = 0 if visible is None else visible.stride(0)
     columns, channels = block(head_dim), triton.next_power_of_2(heads)
     held = 0 if pending is None else pending.size(3)
-    with kernels.on_device_of(queries):
+    with on_device_of(queries):
         kernels.mix_step[batch * heads, triton.cdiv(src_len, columns["COLUMNS"])](
             *(queries, keys, rows, carry, flags, mixed),
             *(heads, src_len, head_dim, hypotheses, alpha, scaling),

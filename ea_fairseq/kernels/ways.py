@@ -12,7 +12,7 @@ from .library import SWITCH, constant_when_traced, is_available, is_switched_off
 
 logger = logging.getLogger(__name__)
 
-# What the kernels of triton_kernels.py are made for.
+# What Triton's kernels are made for.
 TYPES = (torch.float32, torch.float16, torch.bfloat16)
 KERNEL_SIZES = (1, 3, 5)
 MAX_HEADS, MAX_HEAD_DIM = 16, 64
@@ -104,7 +104,7 @@ def _fault(index: int | None) -> str | None:
     """Why Triton cannot start a kernel there, or None: it wants a C compiler, Python's headers, a
     folder that it may write to and a chip that its compiler knows."""
     try:
-        from .triton_kernels import start
+        from .triton_launches import start
 
         start(torch.device("cuda", index))
     except Exception as error:  # of Triton, of its compilers or of the driver
