@@ -7,7 +7,7 @@ import pytest
 from fairseq.logging import progress_bar as bars
 from matplotlib import image, pyplot
 
-from ea_fairseq.recipes.curve_pictures import draw
+from ea_fairseq.recipes.curve_pictures import draw, draw_seeds
 from ea_fairseq.recipes.curves import Curves, MeanCurve, read_curves
 
 FORMATS = {
@@ -185,6 +185,24 @@ def test_several_seeds_are_a_band(tmp_path):
         pale = (picture[..., 2] > 0.85) & (picture[..., 0] > 0.7) & (picture[..., 0] < 0.9)
         light[name] = int(pale.sum())
     assert light["one"] < 4000 < 10000 < light["three"]
+
+
+def test_the_mean_lies_in_the_middle_of_its_band_over_updates_and_over_time():
+    seeds = [shifted(0, 3), shifted(1, 5), shifted(5, 4)]
+    deviation = ((2**2 + 1**2 + 3**2) / 2) ** 0.5
+    figure, axes = pyplot.subplots(1, 2, squeeze=False)
+    draw_seeds(axes, ["loss"], seeds, 2, color="C0", label="seeds")
+    for axis, places in zip(axes[0], ([102, 204, 306], [1.5, 3, 4.5]), strict=True):
+        assert list(axis.lines[0].get_xdata()) == pytest.approx(places)  # two minutes a unit
+        assert list(axis.lines[0].get_ydata()) == [10, 9, 8]
+        (band,) = axis.collections
+        corners = band.get_paths()[0].vertices
+        for place, value in zip(places, (10, 9, 8), strict=True):
+            heights = corners[abs(corners[:, 0] - place) < 1e-6, 1]
+            assert min(heights) == pytest.approx(value - deviation)
+            assert max(heights) == pytest.approx(value + deviation)
+    assert "mean of 3 seeds" in axes[0][0].lines[0].get_label()
+    pyplot.close(figure)
 
 
 @pytest.mark.parametrize("content", ["", "no losses here\n", None])

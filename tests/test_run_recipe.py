@@ -512,6 +512,60 @@ def test_dry_run_prints_every_command_and_runs_none(tmp_path, main):
     assert not (tmp_path / "work").exists()
 
 
+@pytest.mark.parametrize("averages", [True, False])
+def test_each_command_reads_what_the_one_before_it_wrote(tmp_path, main, averages):
+    """Of its own seed; the average translates, and where there is none the best checkpoint."""
+    recipe = make_corpus(tmp_path) / "ea_transformer_lite.yml"
+    options = () if averages else ("--set", "average=null")
+    code, output = main(recipe, "--dry-run", "--seeds", "3", "7", *options)
+    assert code == 0
+    lines = [line for line in output.splitlines() if not line.startswith("#")]
+    prepare, *commands = [words_of(line) for line in lines]
+    data = prepare["--output"]
+    for seed in ("3", "7"):
+        folder = seed_folder(tmp_path / "tiny.de-en", "ea_transformer_lite").with_name(
+            f"seed{seed}"
+        )
+        train = commands.pop(0)
+        assert train[""][-1] == f"{data}/bin" and train["--seed"] == seed
+        checkpoints = train["--save-dir"]
+        assert checkpoints == str(folder / "checkpoints")
+        model = f"{checkpoints}/checkpoint_best.pt"
+        if averages:
+            average = commands.pop(0)
+            assert (average["--inputs"], average["--num-epoch-checkpoints"]) == (checkpoints, "3")
+            model = average["--output"]
+            assert model == str(folder / "averaged.pt")
+        for subset in ("test", "test1"):
+            generate = commands.pop(0)
+            assert generate[""][-1] == f"{data}/bin" and generate["--gen-subset"] == subset
+            assert (generate["--path"], generate["--beam"]) == (model, "2")
+        for test_set in ("first", "second"):
+            evaluate = commands.pop(0)
+            assert evaluate["--generated"] == str(folder / "generate" / f"{test_set}.txt")
+            assert evaluate["--references"] == f"{data}/raw/{test_set}.en"
+            assert evaluate["--tokenized-references"] == f"{data}/tok/{test_set}.en"
+            assert evaluate["--sources"] == f"{data}/raw/{test_set}.de"
+            assert evaluate["--target-lang"] == "en" and "--lowercase" in evaluate
+            assert evaluate["--json"] == str(folder / "scores" / f"{test_set}.json")
+    assert not commands
+
+
+def words_of(line: str) -> dict:
+    """A command's options and their values; what is no option or value is listed under ""."""
+    found, name = {"": []}, ""
+    for word in shlex.split(line):
+        if word.startswith("--"):
+            name, equals, value = word.partition("=")
+            found[name] = value
+            name = "" if equals else name
+        elif name:
+            found[name], name = word, ""
+        else:
+            found[""].append(word)
+    return found
+
+
 def test_dry_run_says_what_a_short_training_will_leave_to_average(tmp_path, main):
     recipe = make_corpus(tmp_path) / "transformer_lite.yml"
     for option, words in {
