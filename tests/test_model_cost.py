@@ -75,3 +75,14 @@ def test_options_of_training_are_left_out():
     sizes = dict(embed_dim=160, ffn_dim=160, heads=4, kernel_size=5)
     flops = cost("ea_transformer_lite", options)["flops"]
     assert 0.99 < flops / by_hand(layers=6, **sizes) < 1
+
+
+def test_source_and_target_count_by_their_own_lengths():
+    """With as many layers on both sides, the two could be exchanged."""
+    width, source, target = 160, 7, 20
+    projection, network = width * width, 2 * width * 160
+    encoder = (4 * projection + network) * source + 2 * source * source * width
+    decoder = (6 * projection + network) * target + 2 * target * target * width
+    between = 2 * projection * source + 2 * target * source * width
+    found = cost("transformer_lite", {"decoder-layers": 2}, source, target)["flops"]
+    assert found == 2 * (6 * encoder + 2 * (decoder + between))

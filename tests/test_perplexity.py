@@ -110,6 +110,12 @@ def test_scores_are_means_over_all_words_with_an_interval_around(unit):
     assert found["nats"] == pytest.approx(sum(nats))
     low, high = found["interval"]
     assert low < found["score"] < high
+    inside = 0
+    for _ in range(2000):
+        drawn = generator.choices(range(40), k=40)
+        mean = sum(nats[i] for i in drawn) / sum(units[i] for i in drawn)
+        inside += low <= (math.exp(mean) if unit == "word" else mean / math.log(2)) <= high
+    assert inside / 2000 == pytest.approx(0.95, abs=0.02)
     # Half as many blocks tell less.
     fewer = measure(nats[:20], units[:20], unit).score()["interval"]
     assert fewer[1] - fewer[0] > high - low
@@ -161,6 +167,22 @@ def test_two_language_models_are_compared_block_by_block(tmp_path, runs, capsys)
     assert low < row["difference"]["observed"] < high < 0
     assert row["difference"]["p"] < 0.05
     assert "blocks alone vary in p" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("unit, digits", [("word", 2), ("character", 4)])
+def test_bits_per_character_are_shown_with_more_digits_than_perplexities(
+    runs, capsys, unit, digits
+):
+    first, second = (runs(name, 1, losses(2, n), UNITS, unit=unit) for n, name in enumerate("AB"))
+    assert compare.main([first, second, "--samples", "5"]) == 0
+    cells = [cell.strip() for cell in capsys.readouterr().out.splitlines()[-3].split("|")]
+    numbers = [*cells[3:6], *cells[6].split(" to ")]
+    assert [len(number.partition(".")[2]) for number in numbers] == [digits] * 5
+    scores = [float(number) for number in numbers[:2]]
+    for score, n in zip(scores, (0, 1), strict=True):
+        mean = sum(losses(2, n)) / sum(UNITS)
+        expected = math.exp(mean) if unit == "word" else mean / math.log(2)
+        assert score == pytest.approx(expected, abs=0.51 * 10**-digits)
 
 
 def test_a_context_window_has_blocks_of_its_own(tmp_path, runs, capsys):
