@@ -7,8 +7,10 @@ Every other exception keeps its traceback, and ``EA_FAIRSEQ_TRACEBACK=1`` shows 
 
 from __future__ import annotations
 
+import difflib
 import os
 import sys
+from collections.abc import Collection
 from pathlib import Path
 from types import TracebackType
 
@@ -20,6 +22,13 @@ _SCRIPTS = [folder / "scripts" for folder in Path(__file__).resolve().parents[:2
 
 class UserError(ValueError):
     """Bad input. The message is one line naming the option or file, its value and the remedy."""
+
+
+def perhaps_meant(name: str, known: Collection[str], most: int = 1) -> str:
+    """For the end of a message about an unknown name: ": perhaps you meant ONE or OTHER" with the
+    names that are like it, or nothing where none is."""
+    near = difflib.get_close_matches(name, sorted(known), n=most)
+    return f": perhaps you meant {' or '.join(near)}" if near else ""
 
 
 def one_line(error: BaseException) -> str | None:

@@ -64,6 +64,14 @@ def test_workers_hand_over_the_line():
     assert "ValueError: a bug" in raised(statement, prepare=prepare)[-1]
 
 
+def test_names_that_were_perhaps_meant_are_those_that_are_like_it():
+    known = {"max_len_a", "max_len_b", "beam"}
+    assert errors.perhaps_meant("baem", known) == ": perhaps you meant beam"
+    both = ": perhaps you meant max_len_b or max_len_a"  # the most like it first
+    assert errors.perhaps_meant("max-len-b", known, most=3) == both
+    assert errors.perhaps_meant("xyz", known) == errors.perhaps_meant("beam", []) == ""
+
+
 @pytest.mark.parametrize("name", ["train", "generate"])
 def test_missing_data_is_named(name, tmp_path):
     checkpoint = trained() / "checkpoint_last.pt"

@@ -37,12 +37,12 @@ def test_unknown_words_are_not_replaced_by_wrong_ones(command, option):
         (
             "generate",
             "{'dropuot': 1}",
-            "'dropuot' is no setting of the checkpoint: perhaps you mea",
+            "'dropuot' is no setting of the checkpoint: perhaps you meant dropout",
         ),
         (
             "validate",
             "{'dropuot': 1}",
-            "'dropuot' is no setting of the checkpoint: perhaps you mea",
+            "'dropuot' is no setting of the checkpoint: perhaps you meant dropout",
         ),
         # Of a plain Transformer.
         ("interactive", "{'ea_alpha': 0.5}", "'ea_alpha' is no setting of the checkpoint"),

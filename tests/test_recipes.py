@@ -100,7 +100,7 @@ def test_recipes_of_earlier_versions_name_the_same_models(tmp_path):
         ("multi30k.de-en", None, ["--variant", "ea_transformer_lite", "kernel_5", "residual"]),
         ("multi30k.de-en", "ea_transformer_light", ["no variant", "ea_transformer_lite"]),
         ("multi30k.de-em", "residual", ["multi30k.de-em: no such folder"]),
-        ("multi30k.de-en", "ea_tranformer_lite", ["did you mean ea_transformer_lite?"]),
+        ("multi30k.de-en", "ea_tranformer_lite", [": perhaps you meant ea_transformer_lite ("]),
         ("multi30k.de-en", "encoder=residual", ["--set ea-variant=encoder=residual"]),
         ("multi30k.de-en/common.yml", "residual", ["--variant residual", "folder"]),
     ],

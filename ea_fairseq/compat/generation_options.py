@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import argparse
 import ast
-import difflib
 import functools
 import sys
 from collections.abc import Callable, Sequence
@@ -22,7 +21,7 @@ from typing import Any
 from fairseq import checkpoint_utils, options
 from omegaconf import DictConfig
 
-from ..errors import UserError
+from ..errors import UserError, perhaps_meant
 
 
 def check_words(words: Sequence[str]) -> None:
@@ -84,10 +83,9 @@ def _known_names_only(original: Callable[..., None]) -> Callable[..., None]:
         for name in sorted(_overridden.intersection(overrides) - known):
             if name.startswith("ea_") and "ea_variant" in known:
                 continue  # the model itself says what its variant has
-            near = difflib.get_close_matches(name, known, n=1)
             raise UserError(
                 f"--model-overrides: {name!r} is no setting of the checkpoint"
-                + (f": perhaps you meant {near[0]!r}" if near else "")
+                + perhaps_meant(name, known)
             )
         original(cfg, overrides)
 

@@ -9,7 +9,6 @@ Replaced in fairseq:
 from __future__ import annotations
 
 import argparse
-import difflib
 import functools
 import json
 from collections.abc import Callable, Sequence
@@ -19,7 +18,7 @@ from typing import Any
 from fairseq import options
 from fairseq.dataclass.configs import GenerationConfig
 
-from ..errors import UserError
+from ..errors import UserError, perhaps_meant
 from ..recipes import ranges
 
 _SUBWORDS = "subword_nmt, @@, sentencepiece, wordpiece, letter, silence, _EOW, none".split(", ")
@@ -137,10 +136,9 @@ def _check_eval_bleu_args(text: str) -> None:
         )
     for name in given:
         if name not in known:
-            close = difflib.get_close_matches(name, sorted(known), 3)
             raise UserError(
                 f"--eval-bleu-args: {name!r} is no option of the search"
-                + (f": perhaps you meant {' or '.join(close)}" if close else "")
+                + perhaps_meant(name, known, most=3)
             )
 
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import difflib
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from .. import yaml_file
+from ..errors import perhaps_meant
 from . import places, ranges
 from .allowed import CHOICES, check_own
 from .tasks import LANGUAGE_MODELING, TRANSLATION, Task, task_of
@@ -157,10 +157,9 @@ def recipe_path(given: Path, variant: str | None) -> Path:
         return given / f"{variant}.yml"
     if not given.exists() and given.suffix not in (".yml", ".yaml"):
         names = list(places.corpora())
-        near = difflib.get_close_matches(given.name, names, n=1)
-        hint = f"did you mean {near[0]}? " if near else ""
         raise ValueError(
-            f"{given}: no such folder or corpus ({hint}choose from {', '.join(names)})"
+            f"{given}: no such folder or corpus{perhaps_meant(given.name, names)} "
+            f"(choose from {', '.join(names)})"
         )
     if variant is not None:
         raise ValueError(f"{given}: --variant {variant} goes with a corpus' folder, not a file")
@@ -243,10 +242,9 @@ def _model(path: Path, task: Task) -> dict[str, Any]:
             f"{task.evolving} --set ea-variant={name}"
         )
     choices = variants(path.parent)
-    near = difflib.get_close_matches(name, choices, n=1)
-    hint = f"did you mean {near[0]}? " if near else ""
     raise ValueError(
-        f"{path}: no such recipe, and {name} is no variant ({hint}choose from {', '.join(choices)})"
+        f"{path}: no such recipe, and {name} is no variant{perhaps_meant(name, choices)} "
+        f"(choose from {', '.join(choices)})"
     )
 
 
