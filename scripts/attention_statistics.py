@@ -106,11 +106,13 @@ def measure(args: argparse.Namespace) -> None:
     if args.plot:
         check_picture(args.plot)
     texts = read_lines(args.test)
+    if not any(text.split() for text in texts):
+        raise ValueError(f"{args.test}: no text in it")
     found = {}
     for name, path in zip(names, args.model, strict=True):
         found[name] = statistics(path, texts, args.tokens_per_sample)
-        if not any(found[name].values()):
-            raise ValueError(f"{args.test}: nothing to translate in it")
+        if not any(found[name].values()):  # as of control characters alone
+            raise ValueError(f"{args.test}: no text in it")
     attentions = {tuple(statistics) for statistics in found.values()}
     if len(attentions) > 1:
         raise ValueError(f"MODEL: {' and '.join(names)}: one translates, the other one does not")
@@ -125,15 +127,31 @@ def statistics(path: Path, texts: list[str], tokens_per_sample: int | None) -> S
     """Those of a model folder, or of the run of a language model."""
     from ea_fairseq.translation.map_statistics import map_statistics, statistics_of
 
-    if (path / "text" / "dict.txt").exists():  # see recipes/kept_text.py
+    if is_run_of_language_model(path):
         from ea_fairseq.translation.text_maps import maps_of_text
 
         return statistics_of(maps_of_text(path, texts, tokens_per_sample))
+    for folder in path.absolute().parents[:2]:
+        if is_run_of_language_model(folder):
+            raise ValueError(
+                f"{path}: is of a language model's run: give the run's folder, {folder}"
+            )
     if tokens_per_sample is not None:
         raise ValueError(f"--tokens-per-sample: {path} is no run of a language model")
+    from ea_fairseq.translation.model_folder import TRANSLATION, read_model_folder
     from ea_fairseq.translation.translator import Translator
 
+    if read_model_folder(path).config.task != TRANSLATION:
+        raise ValueError(
+            f"{path}: holds a language model: give the folder of its run, with averaged.pt (or "
+            "checkpoints/checkpoint_best.pt) and text/dict.txt"
+        )
     return map_statistics(Translator(path), texts, progress=sys.stderr.isatty())
+
+
+def is_run_of_language_model(path: Path) -> bool:
+    """Whether a recipe's run of a language model lies there, see recipes/kept_text.py."""
+    return (path / "text" / "dict.txt").exists()
 
 
 def value(layer: LayerStatistics, column: str) -> float:

@@ -12,6 +12,7 @@ import torch
 from fairseq.checkpoint_utils import load_model_ensemble_and_task
 from fairseq.tasks.language_modeling import LanguageModelingTask
 from fairseq_commands import run
+from small_folders import write_language_model
 from small_models import EOS, PAD, dictionary, padded, sentences
 from test_language_model import build_strong
 from trained_language_models import corpus, trained, training
@@ -122,6 +123,28 @@ def test_mistakes_end_in_one_line(runs, tmp_path, capsys, change, options, messa
 
 
 HINTS = [[0, 0, 2], [], [0, 1, 1, 3, 2, 0]]
+
+
+@pytest.mark.parametrize("given", ["model", "averaged.pt", "checkpoints/checkpoint_best.pt"])
+def test_what_lies_in_a_run_is_refused_with_the_runs_folder(runs, capsys, given):
+    path = runs / "ea" / given
+    assert command.main([str(path), "--test", str(runs / "lines")]) == 1
+    message = f"{path}: is of a language model's run: give the run's folder, {runs / 'ea'}\n"
+    assert capsys.readouterr().err == f"attention_statistics.py: error: {message}"
+
+
+def test_a_language_models_folder_alone_is_refused(runs, tmp_path, capsys):
+    model = write_language_model(tmp_path / "model")
+    assert command.main([str(model), "--test", str(runs / "lines")]) == 1
+    error = capsys.readouterr().err
+    assert "holds a language model: give the folder of its run" in error and error.count("\n") == 1
+
+
+def test_empty_lines_alone_are_no_text(runs, tmp_path, capsys):
+    (tmp_path / "empty").write_text("\n \n\n")
+    assert command.main([str(runs / "ea"), "--test", str(tmp_path / "empty")]) == 1
+    error = capsys.readouterr().err
+    assert error == f"attention_statistics.py: error: {tmp_path / 'empty'}: no text in it\n"
 
 
 def guided(tmp_path, mode="eos", lines=HINTS):

@@ -140,7 +140,7 @@ def test_texts_without_words_have_no_maps(tmp_path, folder, capsys):
     test = tmp_path / "empty.de"
     test.write_text("\n\n")
     assert command.main([str(folder), "--test", str(test)]) == 1
-    assert "empty.de: nothing to translate in it" in capsys.readouterr().err
+    assert "empty.de: no text in it" in capsys.readouterr().err
 
 
 def test_two_models_as_tables_numbers_and_a_picture(tmp_path, folder, capsys):
@@ -168,7 +168,7 @@ def test_two_models_as_tables_numbers_and_a_picture(tmp_path, folder, capsys):
 @pytest.mark.parametrize(
     ("models", "test", "options", "message"),
     [
-        (["ea"], "empty", [], "empty: nothing to translate in it"),
+        (["ea"], "empty", [], "empty: no text in it"),
         (["ea"], "nothing", [], "nothing: no such file"),
         (["ea"], "test", ["--plot", "x.gif"], "x.gif: choose a name in .png"),
         (["ea", "ea"], "test", [], "is given twice"),
