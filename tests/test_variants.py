@@ -8,6 +8,7 @@ from torch import nn
 from ea_fairseq.variants import (
     VARIANTS,
     LogitTransform,
+    Place,
     Variant,
     VariantOptions,
     register,
@@ -36,6 +37,32 @@ def test_a_neutral_variant_is_plain_attention(name):
         for (output, probs, _), (expected, maps, _) in zip(ours.full(), plain.full(), strict=True):
             contract.close(output, expected, "output")
             contract.close(probs, maps, "probabilities")
+
+
+@pytest.mark.parametrize("name", [name for name in VARIANTS if name != "bird_eye"])
+def test_automatic_mixed_precision_leaves_the_work_on_maps_in_float32(name):
+    """To the bit; bird-eye attention alone looks at products of probabilities and values too."""
+    variant = VARIANTS[name]
+    visible = torch.rand(2, 1, 4, 5) < 0.8
+    logits, carry = torch.randn(2, 2, contract.HEADS, 4, 5)
+
+    def worked(transform):
+        z, seen = transform(logits, visible, carry)
+        row = (maps[:, :, :1] for maps in (logits, visible, carry))
+        step, *_ = transform.step(*row, {})
+        return z, step, transform.mix_probs(z, seen)
+
+    for case in variant.cases:
+        place = Place(variant.serves[-1], contract.HEADS, contract.HEAD_DIM, 1, 2)
+        transform = variant.build(variant.options(**case), place)
+        with torch.no_grad():
+            for parameter in transform.parameters():
+                parameter.normal_()
+            expected = worked(transform)
+            with torch.autocast("cpu", torch.bfloat16):
+                found = worked(transform)
+        for one, other in zip(found, expected, strict=True):
+            assert one.dtype == torch.float32 and torch.equal(one, other)
 
 
 # Variants that are wrong in one thing each. A contract test is worth what it catches.
