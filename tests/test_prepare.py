@@ -19,6 +19,7 @@ import pytest
 import torch  # noqa: F401 (fairseq's data modules expect it)
 from fairseq.data import Dictionary, data_utils
 from sacremoses import MosesTokenizer
+from subword_nmt.learn_bpe import learn_bpe
 
 from ea_fairseq.corpus import binarize, config, inputs
 from ea_fairseq.corpus.readers import read_pairs
@@ -140,6 +141,10 @@ def test_an_own_corpus_becomes_binary_data_and_a_second_run_does_nothing(own, tm
         "ende",
     ]
     assert (output / "bin/dict.de.txt").read_bytes() == (output / "bin/dict.en.txt").read_bytes()
+    # Of both languages' training text together, and of nothing that is tested on.
+    codes, training = io.StringIO(), [output / "tok" / f"train.{lang}" for lang in ("de", "en")]
+    learn_bpe([line for path in training for line in lines_of(path)], codes, 40)
+    assert lines_of(output / "codes") == codes.getvalue().splitlines()
     assert not [path for path in output.iterdir() if "tmp" in path.name]
 
     before = modified(output)
