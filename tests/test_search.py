@@ -117,6 +117,19 @@ def test_an_ensemble():
     check(models, sources(40, seed=3), Search(max_len_b=12))
 
 
+def test_an_ensemble_writes_no_more_than_each_of_its_models_can():
+    lengths = 30, 7
+    models = [
+        strong("ea_transformer_lite", seed, max_target_positions=length)
+        for seed, length in enumerate(lengths, start=1)
+    ]
+    batch = sources(20, seed=3)
+    for order in (models, models[::-1]):
+        check(order, batch, Search(max_len_b=20))
+        found = [h for best in BeamSearch(order, WORDS)(batch, Search(max_len_b=20)) for h in best]
+        assert max(len(h.tokens) for h in found) == 7 and any(h.cut for h in found)
+
+
 @pytest.mark.parametrize(
     ("arch", "options"),
     [

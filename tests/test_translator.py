@@ -145,6 +145,18 @@ def test_a_long_sentence_is_split_at_its_clauses_and_else_refused(tmp_path):
         list(translator.stream(["w1", "w1", endless], buffer=2))
 
 
+def test_several_models_read_what_each_of_them_can(tmp_path):
+    folders = [
+        write_folder(tmp_path / name, options={"max_source_positions": most})
+        for name, most in (("a", 30), ("b", 10))
+    ]
+    for order in (folders, folders[::-1]):
+        translator = Translator(order)
+        assert translator.translate("w1 " * 9, long="whole")
+        with pytest.raises(UserError, match="10 subwords in one piece; the model takes 9"):
+            translator.translate("w1 " * 10, long="whole")
+
+
 def test_a_translation_cut_at_the_limit_says_so(tmp_path):
     path = write_folder(tmp_path / "model", search=Search(max_len_b=2))
     found = Translator(path).translate(TEXTS, details=True)
