@@ -138,7 +138,7 @@ def test_recipes_of_the_examples_pages_are_ones_that_fairseq_takes(tmp_path, mon
     write_corpus(tmp_path)
     recipes = re.compile("(ea-recipe|python scripts/run_recipe.py) ")
     shown = [c for page in ROOT.glob("examples/*/*.md") for c in commands(page) if recipes.match(c)]
-    assert len(shown) == 8
+    assert len(shown) == 9
     for command in sorted(shown, reverse=True, key=lambda command: "--new" in command):
         words = recipes.sub(r"printf '%s\\n' ", command, count=1)  # braces and ~ are the shell's
         words = subprocess.run(["bash", "-c", words], capture_output=True, text=True, check=True)
