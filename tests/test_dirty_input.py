@@ -72,6 +72,13 @@ def test_odd_lines_are_answered_in_order_and_leave_the_others_alone(tmp_path, bu
         assert (broken in logged) == (line.decode(errors="ignore").encode() != line), line
         assert (long in logged) == (len(line.split()) > 20), line
     assert "has 1101 tokens, --max-tokens takes 20; its translation is left empty" in logged
+    # fairseq's own symbols are unknown words.
+    read = [line.split("\t")[1] for line in done.output().split("\n") if line.startswith("S-")]
+    for number, line in enumerate(lines, start=1):
+        named = {b"<s>", b"</s>", b"<pad>"} & set(line.split())
+        assert (f"line {number} of the input: <" in logged) == bool(named), line
+        if named:
+            assert read[number - 1].split() == re.sub(rb"</?\w+>", b"<unk>", line).decode().split()
 
 
 @functools.cache
@@ -209,6 +216,8 @@ def test_python_translates_every_string_and_goes_on_after_an_error(hub):
     assert [text for text in texts if not text.strip()] and all(
         not answer for text, answer in zip(texts, found, strict=True) if not text.split()
     )
+    for word in ("<s>", "<pad>", "</s>"):
+        assert hub.encode(f"w1 {word} w2").tolist() == hub.encode("w1 unknown w2").tolist()
     with pytest.raises(Exception, match="Size of sample #0 is invalid"):
         hub.translate(["w1 " * 1100])
     assert hub.translate(texts, beam=3) == found

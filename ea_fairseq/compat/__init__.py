@@ -26,6 +26,7 @@ _MODULES = (
     "empty_sources",
     "dirty_input",
     "raw_text",
+    "control_words",  # after raw_text, whose lines it looks at
     "prepared_folder",
     "subword_marks",
     "search_settings",

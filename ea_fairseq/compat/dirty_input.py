@@ -10,7 +10,8 @@ Replaced in fairseq's ``interactive``:
   each of them.
 - ``make_batches``: a line with more tokens than the model can read, or than ``--max-tokens``, ended
   the program; with ``--skip-invalid-size-inputs-valid-test`` its answer was missing. Now the answer
-  is an empty line, and an error names the line and both numbers.
+  is an empty line, and an error names the line and both numbers. fairseq's own symbols in a line
+  are unknown words, and a warning names them (see `control_words`).
 - ``utils.import_user_module``: replaces the two where this module was imported before that command.
 """
 
@@ -27,6 +28,7 @@ from typing import Any
 from fairseq import utils
 
 from ..files import check_is_text
+from ..text import control_words
 
 logger = logging.getLogger(__name__)
 
@@ -98,8 +100,15 @@ def _make_batches(original: Callable[..., Any]) -> Callable[..., Any]:
             default=("", math.inf),
         )
         sources = [line.split("\t")[0] if cfg.generation.constraints else line for line in lines]
-        encode_fn = functools.cache(encode_fn)  # the original encodes the lines again
-        _, lengths = task.get_interactive_tokens_and_lengths(sources, encode_fn)
+        pieces = functools.cache(encode_fn)  # the original encodes the lines again
+
+        def encoded(text: str) -> str:
+            return control_words.as_unknown(pieces(text))
+
+        for number, source in enumerate(sources, start=getattr(lines, "first", 1)):
+            if words := control_words.found_in(pieces(source)):
+                logger.warning("line %d of the input: %s", number, control_words.message(words))
+        _, lengths = task.get_interactive_tokens_and_lengths(sources, encoded)
         for row, length in enumerate(lengths):
             if length > most:
                 logger.error(
@@ -111,7 +120,7 @@ def _make_batches(original: Callable[..., Any]) -> Callable[..., Any]:
                     most,
                 )
                 lines[row] = ""
-        return original(lines, cfg, task, max_positions, encode_fn)
+        return original(lines, cfg, task, max_positions, encoded)
 
     return make_batches
 

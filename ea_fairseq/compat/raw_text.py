@@ -69,31 +69,32 @@ class Chunker:
         self.file.close()
 
     def _lines(self) -> Iterator[str]:
-        place = self.start_offset
-        self.file.seek(place)
+        self.place = self.start_offset  # the first byte of the line that is read
+        self.file.seek(self.place)
         for line in self.file:
-            if place == 0:
+            if self.place == 0:
                 check_is_text(line, self.path)
-            if 0 < self.end_offset < place + len(line):
+            if 0 < self.end_offset < self.place + len(line):
                 break
             try:
                 text = line.decode()
             except UnicodeDecodeError as error:
                 raise UserError(
-                    f"{self.path}: line {self._number(place)} is not UTF-8 ({error.reason}: byte "
+                    f"{self.path}: line {self._number()} is not UTF-8 ({error.reason}: byte "
                     f"0x{line[error.start]:02x} at {error.start}); save the file as UTF-8, or "
                     "leave that line out here and in the other language"
                 ) from None
-            yield (text.removeprefix("\ufeff") if place == 0 else text).removesuffix("\n")
-            place += len(line)
+            text = text.removeprefix("\ufeff") if self.place == 0 else text
+            yield text.removesuffix("\n")
+            self.place += len(line)
 
-    def _number(self, place: int) -> int:
-        """The number of the line that begins at this byte, from 1."""
+    def _number(self) -> int:
+        """The number of the line that is read, from 1."""
         with open(self.path, "rb") as file:
             number, line_end = 1, 0
             for line in file:
                 line_end += len(line)
-                if line_end > place:
+                if line_end > self.place:
                     break
                 number += 1
             return number

@@ -28,6 +28,7 @@ from ..files import (
     scratch_folder,
     write_json,
 )
+from ..text import control_words
 from ..text.subwords import apply
 from ..text.tokens import Tokenizer, clean_line
 from . import inputs, subwords
@@ -377,14 +378,18 @@ def split_text(
     names = [f"{split}.{lang}" for lang in corpus.languages]
     pairs = zip(*(subwords.read_tokens(tok / name) for name in names), strict=True)
     function = partial(split_chunk, corpus, split, codes)
-    count = 0
+    count, named = 0, set()
     with ExitStack() as stack:
         writers = [stack.enter_context(LineWriter(folder / name)) for name in names]
         for chunk in ordered_map(function, pairs, workers, f"{corpus.subword} {split}"):
-            count += len(chunk)
             for pair in chunk:
-                for writer, line in zip(writers, pair, strict=True):
-                    writer.write(line)
+                count += 1
+                for name, writer, line in zip(names, writers, pair, strict=True):
+                    if new := [w for w in control_words.found_in(line) if (name, w) not in named]:
+                        named.update((name, word) for word in new)
+                        said = control_words.message(new)
+                        print(f"bpe/{name}: line {count}: {said}", file=sys.stderr)
+                    writer.write(control_words.as_unknown(line))
     return count
 
 
