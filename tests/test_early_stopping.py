@@ -151,3 +151,15 @@ def test_a_checkpoint_of_fairseq_alone_gives_the_best_score(tmp_path):
     save_checkpoint_file(state, str(last))
     train(tmp_path, "--patience", "3")
     assert epochs(tmp_path) == 5  # the third epoch is not the best one: two and three more
+
+
+def test_a_score_of_another_metric_is_not_compared(tmp_path):
+    """The loss of this model is about 4, its perplexity about 20."""
+    assert "begins anew" not in train(tmp_path, "--patience", "9", "--max-epoch", "1")
+    more = ("--max-epoch", "2", "--best-checkpoint-metric", "ppl")
+    assert (
+        "checkpoint_last.pt: its best checkpoint was chosen by loss: by --best-checkpoint-metric "
+        "ppl the comparison begins anew"
+    ) in train(tmp_path, "--patience", "9", *more)
+    state = read_checkpoint(str(tmp_path / "checkpoint_best.pt"))["extra_state"]
+    assert state["best"] == state["val_loss"] == state["early_stopping"]["best"] > 10

@@ -16,6 +16,7 @@ _MODULES = (
     "checkpoint_fit",
     "variant_identity",
     "atomic_saving",
+    "best_checkpoints",
     "save_lock",
     "clean_stop",
     "early_stopping",
