@@ -4,6 +4,7 @@ import logging
 import re
 
 import pytest
+from fairseq import options, scoring
 from fairseq.data import Dictionary
 from fairseq_commands import corpus, generation, run, trained, training
 
@@ -81,4 +82,15 @@ def test_bleu_of_pieces_is_warned_of(caplog, kind):
     with caplog.at_level(logging.WARNING):
         check_validation(None, dictionary(ENTRIES[kind]))
     expected = [f"give --eval-bleu-remove-bpe {kind}"] if kind else []
+    assert [message.partition(": ")[2] for message in caplog.messages] == expected
+
+
+@pytest.mark.parametrize("kind", ["subword_nmt", "sentencepiece", None])
+@pytest.mark.parametrize("more", [[], ["--post-process", "none"], ["--bpe", "characters"]], ids=str)
+def test_translations_of_pieces_are_warned_of(caplog, kind, more):
+    parser = options.get_generation_parser()
+    options.parse_args_and_arch(parser, ["data", "--path", "model.pt", *more])
+    with caplog.at_level(logging.WARNING):
+        scoring.build_scorer("bleu", dictionary(ENTRIES[kind]))
+    expected = [f"give --post-process {kind}"] if kind and not more else []
     assert [message.partition(": ")[2] for message in caplog.messages] == expected

@@ -4,6 +4,8 @@ Replaced in fairseq:
 - ``utils.post_process_prediction``: ``--post-process sentencepiece`` for pieces of subword-nmt ran
   all words of a sentence together, ``subword_nmt`` for pieces of sentencepiece left them as they
   were; either was printed and scored as the translation. Now one line names what fits.
+- ``options.parse_args_and_arch`` and ``scoring.build_scorer``, of ``fairseq-generate``: without
+  ``--post-process`` it printed pieces and a BLEU score of them. Now a warning says so.
 - ``TranslationTask.build_model``: the same for ``--eval-bleu-remove-bpe``, before the training.
   Where that option is missing and BLEU will be of pieces, a warning says so.
 """
@@ -15,7 +17,7 @@ import logging
 from collections.abc import Callable
 from typing import Any
 
-from fairseq import utils
+from fairseq import options, scoring, utils
 from fairseq.data import Dictionary
 from fairseq.tasks.translation import TranslationTask
 
@@ -107,7 +109,38 @@ def _fitting_in_validation(original: Callable[..., Any]) -> Callable[..., Any]:
     return build_model
 
 
+_unprocessed = False  # whether this process' command prints what it translates as it is
+
+
+def _remember(original: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(original)
+    def parse_args_and_arch(*args: Any, **kwargs: Any) -> Any:
+        global _unprocessed
+        found = original(*args, **kwargs)
+        given = vars(found[0] if isinstance(found, tuple) else found)
+        # With --bpe, fairseq joins pieces by itself, and says so where its BLEU is of others.
+        _unprocessed = given.get("post_process", "") is None and given.get("bpe") is None
+        return found
+
+    return parse_args_and_arch
+
+
+def _warn_of_pieces(original: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(original)
+    def build_scorer(choice: Any, tgt_dict: Any) -> Any:
+        if _unprocessed and (fitting := pieces_of(tgt_dict)):
+            logger.warning(
+                "what is printed, and BLEU, will be of pieces of words, not of words: give "
+                f"--post-process {fitting}"
+            )
+        return original(choice, tgt_dict)
+
+    return build_scorer
+
+
 def install() -> None:
     """Make fairseq look at the dictionary first."""
     utils.post_process_prediction = _fitting(utils.post_process_prediction)
     TranslationTask.build_model = _fitting_in_validation(TranslationTask.build_model)
+    options.parse_args_and_arch = _remember(options.parse_args_and_arch)
+    scoring.build_scorer = _warn_of_pieces(scoring.build_scorer)
