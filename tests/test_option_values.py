@@ -111,6 +111,50 @@ def test_switches_that_fairseq_generate_leaves_without_effect():
     assert all(found) and sorted(map(int, found[0] + found[1])) == list(range(11))
 
 
+@pytest.mark.parametrize(
+    ("command", "options", "expected"),
+    [
+        (
+            "interactive",
+            ["--print-alignment", "soft"],
+            "--print-alignment soft is not for fairseq-i",
+        ),
+        (
+            "generate",
+            ["--print-alignment", "soft", "--score-reference"],
+            "--print-alignment soft is not for --score-reference: give --print-alignment hard",
+        ),
+        (
+            "interactive",
+            ["--print-alignment", "--task", "language_modeling"],
+            "--print-alignment: a language model has no source to align with: leave it out",
+        ),
+        ("generate", ["--print-step"], "--print-step and --retain-iter-history are not for the ta"),
+        ("generate", ["--retain-iter-history"], "--print-step and --retain-iter-history are not f"),
+    ],
+)
+def test_what_cannot_be_printed(command, options, expected):
+    """These ended in tracebacks behind the first translation."""
+    assert refused(run(command, *generation(corpus(), "unread.pt", *options))).startswith(expected)
+
+
+def test_alignments_of_both_kinds():
+    """Of each token, its source's likeliest is where it attends to most."""
+    printed = []
+    for kind in ("hard", "soft"):
+        options = ("--print-alignment", kind)
+        done = run("generate", *generation(corpus(), trained() / "checkpoint_last.pt", *options))
+        assert done.status == 0, done.errors()
+        printed.append(dict(re.findall(r"^A-(\d+)\t(.*)$", done.output(), re.M)))
+    hard, soft = printed
+    assert len(hard) == len(soft) == 11
+    for number, pairs in hard.items():
+        maps = [list(map(float, row.split(","))) for row in soft[number].split()]
+        assert all(sum(row) == pytest.approx(1, abs=1e-4) for row in maps)
+        likeliest = [row.index(max(row[:-1])) for row in maps[:-1]]  # ends are not aligned
+        assert pairs.split() == [f"{source}-{place}" for place, source in enumerate(likeliest)]
+
+
 @pytest.mark.parametrize("lenpen", ["-10", "10"])
 def test_the_ends_of_the_range_work(lenpen):
     done = run(

@@ -22,6 +22,7 @@ from ..errors import UserError, perhaps_meant
 from ..recipes import ranges
 
 _SUBWORDS = "subword_nmt, @@, sentencepiece, wordpiece, letter, silence, _EOW, none".split(", ")
+_STEP_BY_STEP = ("translation", "language_modeling")
 
 #: Options that a command must have -> when it is wrong -> what to say. Braces hold options' values.
 _REFUSED: list[tuple[str, Callable[[argparse.Namespace], bool], str]] = [
@@ -106,6 +107,27 @@ _REFUSED: list[tuple[str, Callable[[argparse.Namespace], bool], str]] = [
         "prefix_size buffer_size",
         lambda a: a.prefix_size > 0,
         "--prefix-size has no effect on fairseq-interactive, which knows no targets: leave it out",
+    ),
+    (
+        "print_alignment buffer_size",
+        lambda a: a.print_alignment == "soft",
+        "--print-alignment soft is not for fairseq-interactive, which prints pairs of words: give "
+        "--print-alignment hard, or translate with fairseq-generate",
+    ),
+    (
+        "print_alignment score_reference",
+        lambda a: a.print_alignment == "soft" and a.score_reference,
+        "--print-alignment soft is not for --score-reference: give --print-alignment hard",
+    ),
+    (
+        "print_alignment task",
+        lambda a: a.print_alignment and a.task == "language_modeling",
+        "--print-alignment: a language model has no source to align with: leave it out",
+    ),
+    (
+        "print_step retain_iter_history task",  # of models that write all words at once
+        lambda a: a.task in _STEP_BY_STEP and (a.print_step or a.retain_iter_history),
+        "--print-step and --retain-iter-history are not for the task {task}: leave them out",
     ),
     (
         "path num_shards beam",  # of fairseq-generate: fairseq-eval-lm knows shards
