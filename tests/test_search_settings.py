@@ -1,12 +1,20 @@
 """Translations as long as their sources, and language models whose words are the target's."""
 
 import functools
+import math
 import re
 import shutil
 
+import pytest
+import torch
+from fairseq import checkpoint_utils
 from fairseq_commands import corpus, generation, run, temporary_folder, trained
 from trained_language_models import corpus as text
 from trained_language_models import trained as trained_language_model
+
+from ea_fairseq.compat import text_identity
+from ea_fairseq.compat.atomic_saving import save_checkpoint_file
+from ea_fairseq.compat.safe_loading import read_checkpoint
 
 
 def translate(data, *more):
@@ -56,3 +64,46 @@ def test_a_language_model_without_a_weight_or_a_use_is_named():
     for option in (fusion("--lm-weight", "0.3"), ["--prefix-size", "2"]):
         error = refused(run("interactive", *arguments, *option))
         assert error.startswith(f"{option[0]} has no effect on fairseq-interactive")
+
+
+@torch.no_grad()
+def log_probabilities(net, tokens, *source):
+    """Of each of a hypothesis' tokens, by one pass over all of them."""
+    read = torch.tensor([[tokens[-1], *tokens[:-1]]])
+    scores = net.get_normalized_probs(net(*source, read), log_probs=True)[0]
+    return scores[range(len(tokens)), tokens]
+
+
+def test_scores_are_the_models_and_the_weighted_language_models(tmp_path):
+    data, weight = shutil.copytree(corpus(), tmp_path / "bin"), 0.7
+    shutil.copyfile(data / "dict.en.txt", data / "dict.txt")
+    # Of the same numbers, whatever it was trained on.
+    state = read_checkpoint(str(trained_language_model() / "checkpoint_last.pt"))
+    del state["extra_state"][text_identity.KEY]
+    save_checkpoint_file(state, str(tmp_path / "lm.pt"))
+    fused = ("--lm-path", tmp_path / "lm.pt", "--lm-weight", weight)
+    done = translate(data, *fused, "--batch-size", "4")
+    assert done.status == 0, done.errors()
+    printed = dict(re.findall(r"^([SHP]-\d+)\t(.*)$", done.output(), re.M))
+    plain = dict(re.findall(r"^(H-\d+)\t\S+\t(.*)$", translate(data).output(), re.M))
+    (model,), _, task = checkpoint_utils.load_model_ensemble_and_task(
+        [str(trained() / "checkpoint_last.pt")], {"data": str(data)}
+    )
+    (language_model,), _, _ = checkpoint_utils.load_model_ensemble_and_task(
+        [str(tmp_path / "lm.pt")], {"data": str(data)}
+    )
+    others = 0
+    for number in range(11):
+        source = task.source_dictionary.encode_line(printed[f"S-{number}"], add_if_not_exist=False)
+        score, text = printed[f"H-{number}"].split("\t")
+        tokens = task.target_dictionary.encode_line(text, add_if_not_exist=False).tolist()
+        ours = log_probabilities(
+            model.eval(), tokens, source[None].long(), torch.tensor([len(source)])
+        )
+        expected = ours + weight * log_probabilities(language_model.eval(), tokens)
+        expected = (expected / math.log(2)).tolist()
+        found = [float(one) for one in printed[f"P-{number}"].split()]
+        assert found == pytest.approx(expected, abs=2e-4)
+        assert float(score) == pytest.approx(sum(expected) / len(expected), abs=2e-4)
+        others += text != plain[f"H-{number}"]
+    assert others > 0
