@@ -176,6 +176,17 @@ def check_who_asks_for_probabilities_changes_nothing(stack):
         close(output, expected, "output")
 
 
+def check_dropout_is_of_what_weighs_the_values_alone(stack):
+    """Where all is dropped no value is left; the probabilities returned are those before it."""
+    transform, inputs = stack.transforms[0], stack.inputs[0]
+    _, _, expected = transform.attend(*inputs, 0.7, stack.visible, None, need_probs=True)
+    for need_probs in (True, False):
+        output, _, probs = transform.attend(*inputs, 0.7, stack.visible, None, 1.0, need_probs)
+        assert output.eq(0).all(), "values that were dropped"
+        if need_probs:
+            close(probs, expected, "probabilities before dropout")
+
+
 def check_no_row_reads_a_later_one(stack):
     """Later queries (and in self-attention keys and values) never change earlier rows: to the
     bit, since the arithmetic is the same."""
@@ -284,6 +295,7 @@ def check(variant, kind, options, oracle=True):
             check_rows_equal_maps(stack)
             check_no_row_reads_a_later_one(stack)
         check_who_asks_for_probabilities_changes_nothing(stack)
+        check_dropout_is_of_what_weighs_the_values_alone(stack)
         check_sentences_equal_those_alone(stack)
         check_every_parameter_gets_a_gradient(stack)
         if oracle:

@@ -1,5 +1,8 @@
 """Every variant keeps the contract; the contract finds variants that do not."""
 
+import math
+from dataclasses import asdict
+
 import contract
 import pytest
 import torch
@@ -11,6 +14,7 @@ from ea_fairseq.variants import (
     Place,
     Variant,
     VariantOptions,
+    architectures,
     register,
     zero_hidden,
 )
@@ -39,6 +43,30 @@ def test_a_neutral_variant_is_plain_attention(name):
             contract.close(probs, maps, "probabilities")
 
 
+def test_the_importance_of_a_token_is_not_dropped():
+    """Dropout is of the probabilities: the mean over many draws is what there is without it."""
+    stack = contract.Stack("bird_eye", "decoder", {})
+    transform, inputs = stack.transforms[0], [one[:1] for one in stack.inputs[0]]
+    visible, draws = stack.visible[:1], 5_000
+    with torch.no_grad():
+        expected = transform.attend(*inputs, 0.7, visible, None)[0][0]
+        many = [one.expand(draws, -1, -1, -1) for one in inputs]
+        found = transform.attend(*many, 0.7, visible, None, dropout=0.5)[0]
+    deviation = found.std(dim=0) / draws**0.5
+    assert ((found.mean(dim=0) - expected).abs() < 5 * deviation + 1e-9).all()
+
+
+def test_the_norm_of_each_heads_output_starts_at_the_layers_scale():
+    variant = VARIANTS["multi_token"]
+    for layer in range(3):
+        place = Place("decoder", contract.HEADS, contract.HEAD_DIM, layer, 3)
+        transform = variant.build(variant.options(), place)
+        sizes = transform.mix_output(torch.randn(2, contract.HEADS, 5, contract.HEAD_DIM))
+        expected = 0.2 + 0.6 * math.exp(-0.3 * layer)
+        rms = sizes.square().mean(dim=-1).sqrt()
+        torch.testing.assert_close(rms, torch.full_like(rms, expected), atol=1e-2, rtol=0)
+
+
 @pytest.mark.parametrize("name", [name for name in VARIANTS if name != "bird_eye"])
 def test_automatic_mixed_precision_leaves_the_work_on_maps_in_float32(name):
     """To the bit; bird-eye attention alone looks at products of probabilities and values too."""
@@ -63,6 +91,32 @@ def test_automatic_mixed_precision_leaves_the_work_on_maps_in_float32(name):
                 found = worked(transform)
         for one, other in zip(found, expected, strict=True):
             assert one.dtype == torch.float32 and torch.equal(one, other)
+
+
+#: The papers' numbers; of evolving attention those of Lite.
+EVERYWHERE = ("encoder", "decoder", "encoder-decoder")
+DEFAULTS = {
+    "evolving": {
+        **{"alpha": 0.1, "beta": 0.1, "kernel_size": 3, "convolution": EVERYWHERE},
+        **{"skip": ("encoder",), "learned_mixing": False},
+    },
+    "predictive": {"alpha": 0.1, "prediction_layers": 1},
+    "residual": {"skip": EVERYWHERE},
+    "bird_eye": {"diagonal": "hidden"},
+    "diagonal_free": {"diagonal": "hidden"},
+    "talking_heads": {"head_mixing": ("before", "after")},
+    "multi_token": {"query_kernel": 6, "key_kernel": 11, "head_group": 2, "head_norm": True},
+    "plain": {},
+}
+
+
+def test_options_have_the_papers_numbers_where_nobody_gives_one():
+    assert {name: asdict(variant.options()) for name, variant in VARIANTS.items()} == DEFAULTS
+    chosen = {arch: asdict(v.options(**a.options)) for arch, (v, a) in architectures().items()}
+    for arch, options in chosen.items():
+        variant = architectures()[arch][0].name
+        base = {"alpha": 0.5} if arch == "ea_transformer_base" else {}
+        assert options == DEFAULTS[variant] | base, arch
 
 
 # Variants that are wrong in one thing each. A contract test is worth what it catches.
