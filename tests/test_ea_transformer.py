@@ -216,6 +216,14 @@ def test_alpha_and_beta_zero_equal_fairseqs_transformer(norm_first):
     ):
         # fairseq's encoder-decoder attention takes its softmax in float32.
         torch.testing.assert_close(one, other, atol=1e-6, rtol=1e-5)
+    source, target = padded(sources, left=True), padded(prefixes)
+    with torch.no_grad():  # and with a decoder that sees later tokens too
+        whole = [
+            m.decoder(target, encoder_out=m.encoder(source), full_context_alignment=True)[0]
+            for m in (ours, theirs)
+        ]
+    real = target != PAD
+    torch.testing.assert_close(*(found[real] for found in whole), atol=1e-6, rtol=1e-5)
 
 
 @every_setting
@@ -454,6 +462,24 @@ def test_attention_of_the_chosen_layer_and_heads_is_returned():
     embedded, *states = extra["inner_states"]
     assert embedded.shape == (9, 5, 16) and len(states) == 3
     assert all(torch.equal(state, outputs[i]) for i, state in enumerate(states))
+
+
+def test_the_encoder_returns_each_layers_output_and_takes_other_embeddings():
+    model = build_strong()
+    encoder, outputs = model.encoder, []
+    for layer in encoder.layers:
+        layer.register_forward_hook(lambda _, __, result: outputs.append(result[0]))
+    tokens = padded(lengths_case(seed=13)[0], left=True)
+    with torch.no_grad():
+        found = encoder(tokens, return_all_hiddens=True)
+        embedded, *states = found["encoder_states"]
+        assert len(states) == 3 and all(map(torch.equal, states, outputs))
+        assert torch.equal(embedded.transpose(0, 1)[tokens == PAD], embedded.new_zeros(17, 16))
+        others = encoder.embed_tokens(tokens)
+        again = encoder(tokens, token_embeddings=others)["encoder_out"][0]
+        assert torch.equal(again, found["encoder_out"][0])
+        changed = encoder(tokens, token_embeddings=2 * others)["encoder_out"][0]
+        assert not torch.isclose(changed, again).all()
 
 
 # Checkpoints.
