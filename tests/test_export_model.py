@@ -1,6 +1,7 @@
 """scripts/export_model.py: from a run or a checkpoint to a model folder, and back to fairseq."""
 
 import json
+import os
 import re
 import shutil
 from types import SimpleNamespace
@@ -15,7 +16,7 @@ from ea_fairseq import Translator
 from ea_fairseq.compat.safe_loading import read_checkpoint
 from ea_fairseq.compat.text_identity import check, identity_of_checkpoint
 from ea_fairseq.errors import UserError
-from ea_fairseq.translation.exporting import checkpoint_of_run
+from ea_fairseq.translation.exporting import checkpoint_of_run, exported_run
 
 LINES = ["w1 w2 w3", "", "w5 w4 w4 w7"]
 
@@ -82,6 +83,18 @@ def test_a_runs_folder_takes_its_text_scores_and_search_along(folders, tmp_path,
     assert "generate: sampling is no option of Translator" in warned and warned.count("\n") == 1
     config = Translator(tmp_path / "out").config
     assert (config.search.beam, config.scores, config.text.subword) == (3, scores, "bpe")
+    # What commands that take a run export by themselves is made anew where the run went on.
+    own = exported_run(run)
+    written = (own / "config.json").stat().st_mtime_ns
+    assert own == run / "model" and exported_run(run) == own
+    assert (own / "config.json").stat().st_mtime_ns == written
+    for beam, newer in ((4, "averaged.pt"), (2, "results.json")):
+        results["settings"]["generate"]["beam"] = beam
+        (run / "results.json").write_text(json.dumps(results))
+        for name in ("averaged.pt", "results.json"):
+            seconds = written / 1e9 + (9 if name == newer else -9)
+            os.utime(run / name, (seconds, seconds))
+        assert Translator(exported_run(run)).config.search.beam == beam
     # Its checkpoint alone does not take the codes along, which is said.
     given = [str(run / "averaged.pt"), str(tmp_path / "alone"), "--data", str(run / "text")]
     assert export_model.main([*given, "-s", "de", "-t", "en"]) == 0
