@@ -1,6 +1,7 @@
 """Recipes of language models: corpora of one language, and runs from raw text to perplexities."""
 
 import io
+import itertools
 import json
 import math
 import shlex
@@ -21,7 +22,7 @@ from tiny_language import LINES, make_corpus
 from tiny_translation import REPOSITORY, arguments, write_yaml
 
 from ea_fairseq import LanguageModel
-from ea_fairseq.corpus import config
+from ea_fairseq.corpus import config, pipeline, subwords
 from ea_fairseq.corpus.archives import extract
 from ea_fairseq.corpus.cldr import generate_alone
 from ea_fairseq.corpus.inputs import Source
@@ -64,6 +65,34 @@ def test_wikitext_is_read_as_it_is_with_every_line_and_its_unknown_words(tmp_pat
             expected[-1][1] = "<unk>"  # no cow was trained on
         assert lines == expected
     assert words.index("<unk>") == words.unk()
+
+
+@pytest.mark.parametrize("subword", ["bpe", "none"])
+def test_text_that_speaks_of_fairseqs_symbols_has_no_end_or_padding_within(tmp_path, subword):
+    """Text that is tokenised already may; BPE makes one piece of what is frequent."""
+    content = {
+        "language": "en",
+        "files": {split: split for split in ("train", "valid", "test")},
+        "tokenize": {"tokenizer": "none"},
+        "subword": subword,
+    }
+    write_yaml(tmp_path / "corpus.yml", content)
+    lines = ["a </s> b<pad> c", "</s> <pad> <s>", "<s><s> <unk> a</s>"]
+    codes = tmp_path / "codes"
+    if subword == "bpe":
+        (tmp_path / "tok").write_text("<s> <pad> </s> b<pad> a</s>\n" * 9)
+        subwords.learn("bpe", [tmp_path / "tok"], 30, 1, 1, codes)
+    found = pipeline.split_chunk(
+        config.load(tmp_path / "corpus.yml"), "test", codes, [(line,) for line in lines]
+    )
+    pieces = [line.split() for (line,) in found]
+    assert not {"<s>", "<pad>", "</s>"} & set(itertools.chain.from_iterable(pieces))
+    whole = [" ".join(line).replace("@@ ", "").split() for line in pieces]
+    none = ["a <unk> b<pad> c", "<unk> <unk> <unk>", "<s><s> <unk> a</s>"]
+    if subword == "none":
+        assert pieces == whole == [line.split() for line in none]
+    else:
+        assert [len(line) for line in whole] == [4, 3, 3] and whole[1] == ["<unk>"] * 3
 
 
 def test_enwik8_is_bytes_in_the_usual_parts(tmp_path):

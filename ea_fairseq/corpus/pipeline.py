@@ -8,6 +8,7 @@
 state.json says which steps are done, prepared.json that all are.
 """
 
+import re
 import shutil
 import sys
 from collections import Counter
@@ -393,14 +394,22 @@ def split_text(
     return count
 
 
+# fairseq's own symbols: where a text has them, its sentences would have ends and padding within.
+_SYMBOLS = re.compile("(?<![^ ])(?:<s>|<pad>|</s>)(?![^ ])")
+
+
 def split_chunk(corpus: Corpus, split: str, codes: Path, pairs: list[Pair]) -> list[Pair]:
-    """Splits some pairs into subwords; drops training pairs that are too long in subwords."""
+    """Splits some pairs into subwords; drops training pairs that are too long in subwords.
+
+    A piece that is one of fairseq's symbols becomes the unknown word, as where a model is used.
+    """
     known = corpus.tags if split == "train" else ()
     first, *others = zip(*pairs, strict=True)
     tags, first = zip(*(divide(line, known) for line in first), strict=True)
     sides = [first, *others]
     if corpus.subword != "none":
         sides = [apply(corpus.subword, codes, list(lines)) for lines in sides]
+    sides = [[_SYMBOLS.sub("<unk>", line) for line in lines] for lines in sides]
     return [
         (tag + pair[0], *pair[1:])
         for tag, pair in zip(tags, zip(*sides, strict=True), strict=True)
