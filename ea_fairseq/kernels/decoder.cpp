@@ -388,7 +388,9 @@ void Decoding::step(const DecodingStep& step) {
   Time& now = times.emplace_back(rows, d.layers.size() * rows * 2 * d.stride);
   const int64_t time = times.size() - 1;
   Recent& maps = recent[time % recent.size()];
-  maps.self.shape(d, rows, time + 1 + d.earlier);
+  // Later steps have more columns, but read each row as many places further left as they are steps
+  // later: at most the border behind it.
+  maps.self.shape(d, rows, time + 1);
   maps.cross.shape(d, rows, longest);
   const std::vector<int64_t> blocks = blocks_of(step);
   const int64_t count = blocks.size() - 1;
