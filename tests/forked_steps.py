@@ -10,15 +10,14 @@ import prepare
 from fairseq_commands import run
 
 from ea_fairseq.corpus import binarize
-from ea_fairseq.recipes import command as runner
-from ea_fairseq.recipes import recipe_run
+from ea_fairseq.recipes import recipe_run, whole_recipe
 
 SCRIPTS = {"prepare": prepare, "average_checkpoints": average_checkpoints, "evaluate": evaluate}
 
 
 def in_forks(monkeypatch):
     """Have the runner run its commands so; scripts run in this process."""
-    for module in (recipe_run, runner):
+    for module in (recipe_run, whole_recipe):
         monkeypatch.setattr(module, "execute", _execute)
     monkeypatch.setattr(binarize, "_run", _preprocess)
 

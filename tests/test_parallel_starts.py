@@ -15,6 +15,7 @@ from tiny_translation import arguments, make_corpus
 from ea_fairseq.corpus.config import load
 from ea_fairseq.files import is_locked, locked
 from ea_fairseq.recipes import command as runner
+from ea_fairseq.recipes import whole_recipe
 from ea_fairseq.recipes.data_folders import folder_for
 
 
@@ -33,7 +34,7 @@ def start(recipe, output, may_prepare):
     prints is kept."""
     pid = os.fork()
     if pid == 0:
-        code, work = 1, runner.prepare_data
+        code, work = 1, whole_recipe.prepare_data
 
         def prepare_data(*words):
             wait_for(may_prepare)
@@ -41,7 +42,7 @@ def start(recipe, output, may_prepare):
 
         try:
             sys.stdout = sys.stderr = open(output, "w", buffering=1)
-            runner.prepare_data = prepare_data
+            whole_recipe.prepare_data = prepare_data
             code = runner.main(arguments(recipe, "--steps", "prepare"))
         finally:
             sys.stdout.flush()

@@ -9,6 +9,7 @@ import time
 import pytest
 
 from ea_fairseq.recipes import command as run_recipe
+from ea_fairseq.recipes import whole_recipe
 from ea_fairseq.recipes.progress import Display, Status
 from ea_fairseq.recipes.recipe import Recipe
 from ea_fairseq.recipes.runs import Run
@@ -152,15 +153,15 @@ def test_scores_are_shown_of_recipes_whose_runs_all_ended_well(tmp_path, monkeyp
     recipes = [Recipe(tmp_path / f"{name}.yml", tmp_path, {}) for name in groups]
     args = run_recipe.make_parser().parse_args(["x", "--jobs", "2", "--seeds", "1", "2"])
     shown = []
-    monkeypatch.setattr(run_recipe, "find_runs", lambda recipe, *_, look: groups[recipe.name])
-    monkeypatch.setattr(run_recipe, "print_results", lambda runs: shown.append(runs))
+    monkeypatch.setattr(whole_recipe, "find_runs", lambda recipe, *_: groups[recipe.name])
+    monkeypatch.setattr(whole_recipe, "print_results", lambda runs: shown.append(runs))
     refused = f"{tmp_path.name}/refused/seed2"
     monkeypatch.setattr(
-        run_recipe,
+        whole_recipe,
         "run_side_by_side",
         lambda jobs, at_once, show: {job.name: int(job.name == refused) for job in jobs},
     )
-    assert run_recipe.run_all(recipes, [None] * 3, args) == 1
+    assert whole_recipe.run_all(recipes, [None] * 3, args) == 1
     assert shown == [groups["good"]]
     assert f"error: {refused} failed" in capsys.readouterr().err
 
@@ -173,7 +174,7 @@ def test_a_run_beside_others_is_told_all_that_the_command_was(tmp_path):
     args = run_recipe.make_parser().parse_args([*given, "--verbose"])
     recipe = Recipe(tmp_path / "b.yml", tmp_path, {})
     run = Run(tmp_path, tmp_path / "runs" / "c" / "b.x" / "seed2", 2, ("de", "en"), [])
-    python, script, *words = run_recipe.job_of(recipe, run, args).command
+    python, script, *words = whole_recipe.job_of(recipe, run, args).command
     assert python == sys.executable and script.endswith("run_recipe.py")
     told = run_recipe.make_parser().parse_args(words)
     assert vars(told) == vars(args) | {"recipe": [recipe.path], "seeds": [2], "jobs": 1}

@@ -1,6 +1,7 @@
 """What turns a recipe (a short YAML file) into runs: reading, checking, commands, steps, scores.
 
-command.py       ``ea-recipe``
+command.py       ``ea-recipe``: its options, and what is refused before anything runs
+whole_recipe.py  all runs of a recipe, from the corpus to the table of scores
 tasks.py         translation and language modelling: what differs between the two
 recipe.py        read a recipe and its bases, apply overrides, check sections and keys
 options.py       check options against the parsers of fairseq itself
