@@ -495,6 +495,10 @@ def test_a_plain_transformers_checkpoint_continues_with_fresh_convolutions(caplo
     loaded = model.state_dict()
     assert fresh and all(torch.equal(loaded[name], value) for name, value in fresh.items())
     assert all(torch.equal(loaded[name], value) for name, value in plain.state_dict().items())
+    for lacks in ("encoder.layers.0.self_attn.k_proj.weight", "decoder.layers.2.fc1.bias"):
+        rest = {name: value for name, value in plain.state_dict().items() if name != lacks}
+        with pytest.raises(RuntimeError, match=f'Missing key.*"{lacks}"'):
+            build("ea_transformer_lite").load_state_dict(rest, strict=True)
 
 
 def test_nothing_is_said_to_start_fresh_where_nothing_does(caplog):
@@ -512,8 +516,10 @@ def test_an_ea_checkpoint_never_gets_fresh_convolutions(caplog):
     with pytest.raises(RuntimeError, match="transform.convolution"):
         model.load_state_dict(without.state_dict(), strict=True)
     some = {n: p for n, p in model.state_dict().items() if "layers.0.self_attn.transform" not in n}
-    with pytest.raises(RuntimeError, match="transform.convolution"):
-        model.load_state_dict(some, strict=True)
+    unmarked = {n: p for n, p in some.items() if n != "ea_version"}
+    for weights in (some, unmarked):
+        with pytest.raises(RuntimeError, match="transform.convolution"):
+            model.load_state_dict(weights, strict=True)
     with pytest.raises(RuntimeError, match="size mismatch"):
         model.load_state_dict(build("ea_transformer_lite", ea_kernel_size=5).state_dict())
 

@@ -52,6 +52,17 @@ def test_shared_weights_are_stored_once_and_shared_again(tmp_path):
     )
 
 
+@pytest.mark.parametrize("shared", ["share_all_embeddings", "share_decoder_input_output_embed"])
+def test_shared_weights_come_back_as_they_were(shared, tmp_path):
+    """Of what is stored once, all names have it; the output layer's is the embedding's."""
+    model, _ = load_model(read_model_folder(write_folder(tmp_path / "a", options={shared: True})))
+    expected = strong("ea_transformer_lite", **{shared: True}).state_dict()
+    assert expected.keys() == model.state_dict().keys()
+    assert all(torch.equal(value, expected[name]) for name, value in model.state_dict().items())
+    decoder = model.decoder
+    assert decoder.output_projection.weight is decoder.embed_tokens.weight
+
+
 def test_moved_or_zipped_it_is_the_same_and_nothing_in_it_is_a_pickle(folder, tmp_path):
     archive = shutil.make_archive(str(tmp_path / "model"), "zip", folder)
     shutil.unpack_archive(archive, tmp_path / "elsewhere")
