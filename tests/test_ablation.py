@@ -173,6 +173,9 @@ def test_orderings_hold_or_do_not_by_their_intervals(printed):
         low, high = outcome[better, worse]["interval"]
         assert (low > 0) == (verdict == "yes") and (high < 0) == (verdict == "no")
     assert "Holds here: yes: 2, open: 1, no: 2" in text
+    for worse in (one, five, "Transformer-Lite"):
+        of_all = content["differences"][worse]["all together"]["observed"]
+        assert outcome[ea, worse]["observed"] == pytest.approx(-of_all)
 
 
 def test_runs_of_another_name_are_read(tmp_path):

@@ -268,6 +268,18 @@ def test_a_run_is_compared_with_a_file(systems, references, capsys):
     assert "ref3: fits none" in capsys.readouterr().err
 
 
+def test_beside_a_run_that_ignores_case_a_file_has_its_case_ignored_too(tmp_path, references):
+    write(tmp_path / "ref", references)
+    write(tmp_path / "upper", [line.upper() for line in references])
+    scored = tmp_path / "A" / "seed1" / "scores" / "test.json"
+    scored.parent.mkdir(parents=True)
+    options = ["--translations", tmp_path / "ref", "--references", tmp_path / "ref", "--lowercase"]
+    assert evaluate.main([str(option) for option in [*options, "--json", scored]]) == 0
+    rows = run(tmp_path, "A", "upper", "--samples", "2")
+    assert list(rows) == ["sacreBLEU, lower-cased", "chrF, lower-cased", "TER"]
+    assert rows["sacreBLEU, lower-cased"]["second"] == {"upper": pytest.approx(100)}
+
+
 def test_pieces_of_words_are_refused(systems, references, capsys):
     write(systems / "pieces", ["ca@@ t", *references[1:]])
     whole = str(systems / "A" / "seed1" / "hyp")

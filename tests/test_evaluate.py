@@ -131,6 +131,15 @@ def test_translations_come_out_in_the_order_of_the_corpus_empty_ones_too(files):
     assert (files / "text").read_text().split("\n")[7] == ""
 
 
+@pytest.mark.parametrize("language, text", [("fr", "l'eau"), ("en", "l' eau"), ("de", "l' eau")])
+def test_text_is_made_by_the_rules_of_the_target_language(tmp_path, language, text):
+    write(tmp_path / "hyp", ["l' eau"])
+    options = ["--hypotheses", tmp_path / "hyp", "--references", tmp_path / "hyp"]
+    options += ["--target-lang", language, "--text", tmp_path / "text"]
+    assert evaluate.main([str(option) for option in options]) == 0
+    assert (tmp_path / "text").read_text() == f"{text}\n"
+
+
 def test_the_first_of_nbest_counts(tmp_path):
     write(tmp_path / "g", ["D-1\t-1\tb", "D-1\t-2\tworse", "D-0\t-1\ta", "D-0\t-3\tworse"])
     assert read_generated(tmp_path / "g")[1] == ["a", "b"]
