@@ -17,6 +17,7 @@ from ea_fairseq.compat.safe_loading import read_checkpoint
 from ea_fairseq.compat.text_identity import check, identity_of_checkpoint
 from ea_fairseq.errors import UserError
 from ea_fairseq.translation.exporting import checkpoint_of_run, exported_run
+from ea_fairseq.translation.model_folder import Longest
 
 LINES = ["w1 w2 w3", "", "w5 w4 w4 w7"]
 
@@ -72,8 +73,11 @@ def test_a_runs_folder_takes_its_text_scores_and_search_along(folders, tmp_path,
     shutil.copytree(folders / "back", run / "text")
     (run / "text" / "model.pt").rename(run / "averaged.pt")
     (run / "text" / "codes").write_text("#version: 0.2\nw 1</w>\n")
-    text = {"source_lang": "de", "target_lang": "en", "subword": "bpe", "data": "nowhere"}
+    text = {"source_lang": "de", "target_lang": "en", "subword": "bpe", "data": "data"}
     (run / "text" / "corpus.json").write_text(json.dumps(text | {"tokenize": {}}))
+    for kind, line in (("raw", "Eins. Zwei."), ("bpe", "E@@ ins . Z@@ wei .")):
+        (run / "data" / kind).mkdir(parents=True)
+        (run / "data" / kind / "train.de").write_text(f"{line}\n")
     scores = {"test": {"scores": [{"label": "BLEU", "score": 1.0, "signature": "s"}]}}
     generate = {"beam": 3, "sampling": True, "post-process": "subword_nmt"}
     results = {"scores": scores, "settings": {"generate": generate}, "versions": {"torch": "2"}}
@@ -83,6 +87,7 @@ def test_a_runs_folder_takes_its_text_scores_and_search_along(folders, tmp_path,
     assert "generate: sampling is no option of Translator" in warned and warned.count("\n") == 1
     config = Translator(tmp_path / "out").config
     assert (config.search.beam, config.scores, config.text.subword) == (3, scores, "bpe")
+    assert config.longest == Longest(tokens=6, sentences=2)
     # What commands that take a run export by themselves is made anew where the run went on.
     own = exported_run(run)
     written = (own / "config.json").stat().st_mtime_ns
