@@ -60,6 +60,19 @@ def test_the_probabilities_are_those_of_translating(tmp_path):
     )
 
 
+def test_of_several_models_the_maps_are_those_of_the_one_asked_for(tmp_path):
+    folders = [write_folder(tmp_path / name, seed=seed) for seed, name in ((1, "a"), (2, "b"))]
+    together, alone = Translator(folders), [Translator(folder) for folder in folders]
+    part = together.translate("w3 w8 w1 w4", details=True).parts[0]
+    for model, translator in enumerate(alone):
+        found, expected = together.attention_maps(part, model), translator.attention_maps(part)
+        for kind, layers in expected.items():
+            for layer, other in zip(layers, found[kind], strict=True):
+                assert torch.equal(layer.probs, other.probs)
+    maps = [translator.attention_maps(part)["encoder"][0].probs for translator in alone]
+    assert not torch.allclose(*maps, atol=1e-2)
+
+
 def test_a_plain_transformer_has_what_an_ea_model_without_evolution_has():
     plain = strong("transformer_lite")
     same = strong("ea_transformer_lite", ea_alpha=0.0, ea_beta=0.0)

@@ -138,6 +138,23 @@ def test_step_by_step_scores_are_those_of_a_full_pass(model):
     assert model.score("").tokens == ["</s>"]
 
 
+def test_several_models_score_by_the_mean_of_their_probabilities(tmp_path):
+    """A text that one of them cannot read none reads."""
+    folders = [
+        write_language_model(tmp_path / name, seed=seed, options={"max_target_positions": most})
+        for seed, (name, most) in enumerate((("a", 40), ("b", 9)), start=1)
+    ]
+    each = [LanguageModel(folder).score("w1 w5 w2").token_scores for folder in folders]
+    for order in (folders, folders[::-1]):
+        together = LanguageModel(order)
+        found = together.score("w1 w5 w2").token_scores
+        for score, one, other in zip(found, *each, strict=True):
+            assert 2**score == pytest.approx((2**one + 2**other) / 2, rel=1e-4)
+            assert one != pytest.approx(other, abs=1e-3)
+        with pytest.raises(UserError, match="9 subwords; the model takes 8"):
+            together.score("w1 " * 9)
+
+
 def test_adaptive_layers_with_tied_weights_come_back_from_their_folder(tmp_path):
     """Of WikiText-103's recipe."""
     cutoffs = {f"adaptive_{name}_cutoff": "8,12" for name in ("input", "softmax")}

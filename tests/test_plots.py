@@ -67,6 +67,15 @@ def test_views_are_what_the_layer_says_what_is_added_and_what_comes_out(attentio
         assert [view.in_logits for view in (fresh, added, evolved)] == [False, True, False]
 
 
+def test_without_a_convolution_what_the_layer_below_carried_is_what_is_added():
+    model = strong("ea_transformer_lite", ea_variant="residual")
+    for layers in attention_maps(model, SOURCE, TARGET).values():
+        for layer in layers[1:]:
+            fresh, added, evolved = layer_views(layer)
+            assert (added.name, added.signed) == ("added", True)
+            assert torch.allclose(added.values, layer.carry, atol=1e-5)
+
+
 def test_a_plain_transformer_has_one_map():
     for attention, layers in attention_maps(strong("transformer_lite"), SOURCE, TARGET).items():
         for layer in layers:
