@@ -197,6 +197,10 @@ def test_search_settings_are_the_recipes_and_others_are_told():
         search_settings({"beam": 0})
     with pytest.raises(UserError, match="max_len_b is 3: expected at least min_len, 5"):
         search_settings({"max-len-b": 3, "min-len": 5})
+    every = {"beam": 3, "lenpen": 0.7, "unkpen": 0.5, "unnormalized": True}
+    lengths = {"min-len": 2, "max-len-a": 1.5, "max-len-b": 7}
+    expected = Search(**every, min_len=2, max_len_a=1.5, max_len_b=7)
+    assert search_settings(every | lengths) == (expected, [])
 
 
 def test_the_card_says_what_it_is_and_how_good(tmp_path):

@@ -72,6 +72,30 @@ def test_json_has_all_of_it(folder):
     ).translate("w4", n_best=2)
 
 
+def test_every_option_of_the_search_reaches_it(folder, tmp_path):
+    other = write_folder(tmp_path / "other", seed=2)
+    clauses = "w1 w2 w3 w4 w5 w6 w7 w8 , " * 4
+    lines = [*LINES, clauses.strip(" ,")]
+    plain = Translator(folder).translate(lines, details=True)
+    for given, models, options in (
+        (("--ensemble", other), [folder, other], {}),
+        (("--lenpen", "-3"), folder, {"lenpen": -3.0}),
+        (("--long", "whole"), folder, {"long": "whole"}),
+    ):
+        expected = Translator(models).translate(lines, details=True, **options)
+        assert [t.tokens for t in expected] != [t.tokens for t in plain], given
+        _, answers = translate(folder, "\n".join(lines).encode(), "--json", "--alignments", *given)
+        for line, translation in zip(answers, expected, strict=False):
+            found = json.loads(line)
+            assert found["tokens"] == translation.tokens
+            assert found["token_scores"] == pytest.approx(translation.token_scores, abs=1e-5)
+            for source, target in found["alignments"]:  # over all parts, their ends apart
+                row = translation.attention[target].clone()
+                row[[i for i, t in enumerate(translation.source_tokens) if t == "</s>"]] = 0
+                assert row[source] == row.max() and translation.tokens[target] != "</s>"
+    assert len(plain[-1].parts) > 1
+
+
 def test_what_cannot_be_translated_is_named_and_the_rest_is_there(folder, capsys, caplog):
     text = b"w1 w2 w3\n" + b"w1 " * 1100 + b"\n\xff w4\na\tb\rc\n"
     code, answers = translate(folder, text)
