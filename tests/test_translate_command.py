@@ -72,8 +72,11 @@ def test_json_has_all_of_it(folder):
     ).translate("w4", n_best=2)
 
 
-def test_every_option_of_the_search_reaches_it(folder, tmp_path):
-    other = write_folder(tmp_path / "other", seed=2)
+def test_every_option_of_the_search_reaches_it(tmp_path):
+    settings = {"longest": Longest(12, None), "search": Search(beam=2, max_len_b=15)}
+    folder, other = (
+        write_folder(tmp_path / name, seed=seed, **settings) for seed, name in ((1, "a"), (2, "b"))
+    )
     clauses = "w1 w2 w3 w4 w5 w6 w7 w8 , " * 4
     lines = [*LINES, clauses.strip(" ,")]
     plain = Translator(folder).translate(lines, details=True)

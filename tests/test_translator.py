@@ -104,13 +104,13 @@ def test_what_is_longer_than_in_training_is_split_at_sentence_ends(tmp_path):
         translator.translate([sentences[0], " ".join(sentences)], long="refuse")
 
 
-@pytest.mark.parametrize("source, target", [("de", "en"), ("en", "zh"), ("zh", "de")])
+@pytest.mark.parametrize("source, target", [("de", "en"), ("en", "zh")])
 def test_sentences_end_as_in_the_source_and_are_joined_as_in_the_target(tmp_path, source, target):
     """Mrd. is an abbreviation in German alone; Chinese has no space between sentences."""
     text = TextSettings(source, target, Tokenization(lowercase=True), "none")
     translator = Translator(write_folder(tmp_path / "model", text=text, longest=Longest(12, 1)))
     found = translator.translate("W1 w2 Mrd. W3! W6?", details=True)
-    ends = {"de": ["w3", "w6"], "en": ["mrd", "w3", "w6"], "zh": ["mrd", "w3", "w6"]}[source]
+    ends = {"de": ["w3", "w6"], "en": ["mrd", "w3", "w6"]}[source]
     assert [[t for t in p.source_tokens if t.isalnum()][-1] for p in found.parts] == ends
     written = [translator.text(part.tokens[:-1]) for part in found.parts]
     assert all(written)
