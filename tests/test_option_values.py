@@ -4,9 +4,13 @@ import re
 import shutil
 
 import pytest
+from fairseq import options
 from fairseq_commands import USER_DIR, corpus, generation, run, trained, training
 from trained_language_models import corpus as text
 from trained_language_models import training as language_training
+
+from ea_fairseq.compat.option_values import check
+from ea_fairseq.errors import UserError
 
 
 def refused(done):
@@ -112,38 +116,53 @@ def test_switches_that_fairseq_generate_leaves_without_effect():
 
 
 @pytest.mark.parametrize(
-    ("command", "options", "expected"),
+    ("command", "words", "expected"),
     [
-        (
-            "interactive",
-            ["--print-alignment", "soft"],
-            "--print-alignment soft is not for fairseq-i",
-        ),
+        ("interactive", "--print-alignment soft", "--print-alignment soft is not for fairseq-int"),
         (
             "generate",
-            ["--print-alignment", "soft", "--score-reference"],
+            "--print-alignment soft --score-reference",
             "--print-alignment soft is not for --score-reference: give --print-alignment hard",
         ),
         (
             "interactive",
-            ["--print-alignment", "--task", "language_modeling"],
+            "--print-alignment --task language_modeling",
             "--print-alignment: a language model has no source to align with: leave it out",
         ),
-        ("generate", ["--print-step"], "--print-step and --retain-iter-history are not for the ta"),
-        ("generate", ["--retain-iter-history"], "--print-step and --retain-iter-history are not f"),
+        ("generate", "--print-step", "--print-step and --retain-iter-history are not for the"),
+        ("generate", "--retain-iter-history", "--print-step and --retain-iter-history are not"),
+        ("generate", "--sampling-topk 3", "--sampling-topk and --sampling-topp need --sampling"),
+        ("generate", "--sampling-topp 0.9", "--sampling-topk and --sampling-topp need --sampl"),
+        ("generate", "--match-source-len --diversity-rate 0.5", "--sampling, --match-source-len"),
+        ("generate", "--beam 3 --diverse-beam-groups 2", "--diverse-beam-groups 2 does not div"),
+        ("generate", "--temperature 0", "--temperature is 0.0: expected a number above 0"),
+        ("generate", "--constraints", "--constraints stand behind the lines that fairseq-inter"),
+        ("generate", "--distributed-rank 1", "--distributed-rank is 1: expected one from 0 to "),
+        ("interactive", "--bpe subword_nmt", "--bpe-codes is missing"),
+        ("interactive", "--tokenizer moses", "--tokenizer moses needs --source-lang and --tar"),
+        ("interactive", "--constraints --print-alignment hard", None),
+        ("generate", "--sampling --sampling-topk 3 --nbest 5 --print-alignment soft", None),
+        ("generate", "--beam 4 --diverse-beam-groups 2", None),
+        ("generate", "--tokenizer moses --source-lang de --target-lang en", None),
     ],
 )
-def test_what_cannot_be_printed(command, options, expected):
-    """These ended in tracebacks behind the first translation."""
-    assert refused(run(command, *generation(corpus(), "unread.pt", *options))).startswith(expected)
+def test_what_ends_in_a_traceback_is_refused(command, words, expected):
+    parser = options.get_generation_parser(interactive=command == "interactive")
+    args = options.parse_args_and_arch(parser, ["data", "--path", "model.pt", *words.split()])
+    if expected is None:
+        check(parser, args)
+        return
+    with pytest.raises(UserError) as error:
+        check(parser, args)
+    assert str(error.value).startswith(expected)
 
 
 def test_alignments_of_both_kinds():
     """Of each token, its source's likeliest is where it attends to most."""
     printed = []
     for kind in ("hard", "soft"):
-        options = ("--print-alignment", kind)
-        done = run("generate", *generation(corpus(), trained() / "checkpoint_last.pt", *options))
+        more = ("--print-alignment", kind)
+        done = run("generate", *generation(corpus(), trained() / "checkpoint_last.pt", *more))
         assert done.status == 0, done.errors()
         printed.append(dict(re.findall(r"^A-(\d+)\t(.*)$", done.output(), re.M)))
     hard, soft = printed

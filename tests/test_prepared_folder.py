@@ -21,7 +21,7 @@ def preprocess(folder, *more):
 
 def options(folder, **given):
     """Of a command on two languages, with fairseq's defaults."""
-    names = "srcdict tgtdict trainpref validpref testpref align_suffix".split()
+    names = "srcdict tgtdict trainpref validpref testpref align_suffix bpe tokenizer".split()
     args = dict.fromkeys(names) | {"source_lang": "de", "target_lang": "en", "destdir": str(folder)}
     args |= dict.fromkeys(["thresholdsrc", "thresholdtgt"], 0)
     args |= dict.fromkeys(["nwordssrc", "nwordstgt"], -1)
@@ -30,13 +30,13 @@ def options(folder, **given):
 
 
 def test_data_keep_their_dictionary(tmp_path):
-    train = ("--trainpref", tmp_path / "train", "--joined-dictionary")
-    done = preprocess(tmp_path, *train)
+    train = ("--trainpref", tmp_path / "train")
+    done = preprocess(tmp_path, *train, "--joined-dictionary")
     assert done.status == 0, done.errors()
     mine, other = tmp_path / "data" / "dict.de.txt", tmp_path / "other.txt"
     before = mine.read_text()
     other.write_text("".join(f"{line}\n" for line in reversed(before.splitlines())))
-    test = ("--testpref", tmp_path / "test", "--joined-dictionary", "--srcdict")
+    test = ("--testpref", tmp_path / "test", "--tgtdict", mine, "--srcdict")
     done = preprocess(tmp_path, *test, other)
     last = done.errors().strip().splitlines()[-1]
     assert done.status == 1 and last.startswith(f"error: {other} has other entries than {mine}")
@@ -44,12 +44,13 @@ def test_data_keep_their_dictionary(tmp_path):
     # The same one, or one with all data made anew, is taken.
     recounted = "".join(f"{line.split()[0]} 1\n" for line in before.splitlines())
     other.write_text(recounted)
-    check(options(tmp_path / "data", srcdict=str(other), joined_dictionary=True, testpref="test"))
+    both = {"srcdict": str(other), "tgtdict": str(other)}
+    check(options(tmp_path / "data", **both, testpref="test"))
     other.write_text("b 1\n" + recounted.replace("b 1\n", ""))
-    check(options(tmp_path / "data", srcdict=str(other), trainpref="train"))
+    check(options(tmp_path / "data", **both, trainpref="train"))
     with pytest.raises(UserError, match=r"train\.de-en\.en\.idx is numbered"):
-        given = {"srcdict": str(other), "tgtdict": str(other), "trainpref": "train"}
-        check(options(tmp_path / "data", **given | {"source_lang": "en", "target_lang": "de"}))
+        given = {"trainpref": "train", "source_lang": "en", "target_lang": "de"}
+        check(options(tmp_path / "data", **both, **given))
 
 
 @pytest.mark.parametrize(
@@ -66,9 +67,11 @@ def test_data_keep_their_dictionary(tmp_path):
             "--thresholdsrc 2 has no effect on a dictionary that is given",
         ),
         ({"align_suffix": "align", "trainpref": "none"}, "--align-suffix align: none.align does"),
-        ({"nwordssrc": 90, "nwordstgt": 90, "joined_dictionary": True}, None),
-        ({"thresholdsrc": 3, "tgtdict": "x"}, None),
-        ({"thresholdtgt": 3, "nwordssrc": 7}, None),
+        ({"bpe": "subword_nmt"}, "--bpe has no effect on fairseq-preprocess, which takes text"),
+        ({"tokenizer": "moses"}, "--tokenizer has no effect on fairseq-preprocess"),
+        ({"trainpref": "t", "nwordssrc": 90, "nwordstgt": 90, "joined_dictionary": True}, None),
+        ({"trainpref": "t", "thresholdsrc": 3, "tgtdict": "x"}, None),
+        ({"trainpref": "t", "thresholdtgt": 3, "nwordssrc": 7}, None),
     ],
 )
 def test_options_without_effect_are_named(tmp_path, given, expected):
@@ -89,3 +92,31 @@ def test_text_of_one_language_keeps_its_dictionary_too(tmp_path):
     with pytest.raises(UserError, match=r"train\.idx is numbered by the latter"):
         check(options(tmp_path, **given))
     check(options(tmp_path, **given | {"trainpref": "t"}))
+
+
+def test_a_dictionary_is_given_or_made_where_none_is(tmp_path):
+    """Tracebacks: of assertions, and of the file that exists."""
+    with pytest.raises(UserError, match="^--srcdict is missing, or --trainpref, to make a dict"):
+        check(options(tmp_path, testpref="test"))
+    with pytest.raises(UserError, match="^--tgtdict is missing, or --trainpref"):
+        check(options(tmp_path, testpref="test", srcdict="x"))
+    there = tmp_path / "dict.en.txt"
+    there.write_text("a 1\n")
+    with pytest.raises(UserError, match=f"^{there} exists: .*give --tgtdict {there}; else another"):
+        check(options(tmp_path, trainpref="train"))
+    with pytest.raises(UserError, match="without --joined-dictionary; else another --destdir"):
+        check(options(tmp_path, testpref="test", srcdict=str(there), joined_dictionary=True))
+    check(options(tmp_path, testpref="test", srcdict="x", tgtdict=str(there)))
+
+
+@pytest.mark.parametrize(("target", "count"), [("a\n", 1), ("a\nb\nc", 3), ("", 0)])
+def test_files_of_different_length_are_no_translations(tmp_path, target, count):
+    """Training refused such data; making them went well, without a word."""
+    (tmp_path / "train.de").write_text("a\n")
+    (tmp_path / "train.en").write_text("a")  # whose one line does not end
+    (tmp_path / "test.de").write_text("a\n\n")
+    (tmp_path / "test.en").write_text(target)
+    given = {"trainpref": str(tmp_path / "train"), "validpref": str(tmp_path / "train")}
+    check(options(tmp_path, **given))
+    with pytest.raises(UserError, match=rf"test.de has 2 lines and .*test.en has {count}: each"):
+        check(options(tmp_path, **given, testpref=f"{tmp_path / 'train'},{tmp_path / 'test'}"))

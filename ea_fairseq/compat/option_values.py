@@ -109,6 +109,48 @@ _REFUSED: list[tuple[str, Callable[[argparse.Namespace], bool], str]] = [
         "--prefix-size has no effect on fairseq-interactive, which knows no targets: leave it out",
     ),
     (
+        "sampling_topk sampling_topp sampling",
+        lambda a: not a.sampling and (a.sampling_topk > 0 or a.sampling_topp > 0),
+        "--sampling-topk and --sampling-topp need --sampling as well",
+    ),
+    (
+        "diverse_beam_groups diversity_rate sampling match_source_len",
+        lambda a: (
+            [a.sampling, a.match_source_len, a.diverse_beam_groups > 0, a.diversity_rate > 0].count(
+                True
+            )
+            > 1
+        ),
+        "--sampling, --match-source-len, --diverse-beam-groups and --diversity-rate do not go "
+        "together: give one of them",
+    ),
+    (
+        "diverse_beam_groups beam",
+        lambda a: a.diverse_beam_groups > 0 and a.beam % a.diverse_beam_groups,
+        "--diverse-beam-groups {diverse_beam_groups} does not divide --beam {beam}",
+    ),
+    (
+        "temperature beam",
+        lambda a: not a.temperature > 0,
+        "--temperature is {temperature}: expected a number above 0",
+    ),
+    (
+        "constraints path beam",
+        lambda a: a.constraints and not hasattr(a, "buffer_size"),
+        "--constraints stand behind the lines that fairseq-interactive reads: translate with that",
+    ),
+    (
+        "distributed_rank distributed_world_size beam",
+        lambda a: a.distributed_rank >= a.distributed_world_size,
+        "--distributed-rank is {distributed_rank}: expected one from 0 to below "
+        "--distributed-world-size, {distributed_world_size}",
+    ),
+    (
+        "tokenizer source_lang target_lang beam",
+        lambda a: a.tokenizer == "moses" and None in (a.source_lang, a.target_lang),
+        "--tokenizer moses needs --source-lang and --target-lang as well",
+    ),
+    (
         "print_alignment buffer_size",
         lambda a: a.print_alignment == "soft",
         "--print-alignment soft is not for fairseq-interactive, which prints pairs of words: give "
@@ -178,6 +220,9 @@ def check(parser: argparse.ArgumentParser, args: argparse.Namespace) -> None:
     for names, is_wrong, message in _REFUSED:
         if all(name in given for name in names.split()) and is_wrong(args):
             raise UserError(message.format_map(given))
+    for name, value in given.items():
+        if value == "???":  # of fairseq's settings: what has no default
+            raise UserError(f"--{name.replace('_', '-')} is missing")
     if given.get("eval_bleu"):
         _check_eval_bleu_args(args.eval_bleu_args)
     try:

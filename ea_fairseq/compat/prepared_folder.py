@@ -5,7 +5,9 @@ Replaced in fairseq:
   ``--srcdict`` or ``--tgtdict`` it wrote that dictionary over the one in ``--destdir``, whatever
   other data lay there: their numbers then meant other words, and a model was trained on them.
   Limits of a dictionary that is given, or of the target's where there is one for both languages,
-  and alignments that are not there were left out without a word.
+  alignments that are not there, and ``--bpe`` and ``--tokenizer`` were left out without a word;
+  files of different length became data that no training takes; a folder with a dictionary, and no
+  text to make one of, ended in tracebacks.
 """
 
 from __future__ import annotations
@@ -32,10 +34,12 @@ def check(args: argparse.Namespace) -> None:
     Raises:
         UserError: naming the file or the option.
     """
+    _check_splitting(args)
     _check_limits(args)
-    _check_alignments(args)
+    _check_files(args)
     for language, given in _dictionaries(args):
         _check_dictionary(args, language, given)
+    _check_new_dictionaries(args)
 
 
 def _dictionaries(args: argparse.Namespace) -> Iterator[tuple[str | None, str]]:
@@ -68,13 +72,64 @@ def _check_limits(args: argparse.Namespace) -> None:
                 )
 
 
-def _check_alignments(args: argparse.Namespace) -> None:
+def _check_splitting(args: argparse.Namespace) -> None:
+    for name in ("bpe", "tokenizer"):
+        if getattr(args, name) is not None:
+            raise UserError(
+                f"--{name} has no effect on fairseq-preprocess, which takes text that is tokenised "
+                "and split: leave it out"
+            )
+
+
+def _check_files(args: argparse.Namespace) -> None:
+    if args.dict_only:
+        return
     for name in ("trainpref", "validpref", "testpref"):
-        prefix = getattr(args, name)
-        if prefix and args.align_suffix and not args.dict_only:
-            path = f"{prefix}.{args.align_suffix}"
+        prefixes = getattr(args, name)
+        if prefixes and args.align_suffix:
+            path = f"{prefixes}.{args.align_suffix}"
             if not os.path.exists(path):
                 raise UserError(f"--align-suffix {args.align_suffix}: {path} does not exist")
+        for prefix in (prefixes or "").split(",") if not args.only_source else ():
+            paths = [f"{prefix}.{lang}" for lang in (args.source_lang, args.target_lang)]
+            if not all(map(os.path.isfile, paths)):
+                continue  # fairseq names it
+            source, target = map(_lines, paths)
+            if source != target:
+                raise UserError(
+                    f"{paths[0]} has {source} lines and {paths[1]} has {target}: each must be the "
+                    "translation of the other's at its place"
+                )
+
+
+def _lines(path: str) -> int:
+    last = b"\n"
+    count = 0
+    with open(path, "rb") as file:
+        while block := file.read(1 << 20):
+            count += block.count(b"\n")
+            last = block[-1:]
+    return count + (last != b"\n")
+
+
+def _check_new_dictionaries(args: argparse.Namespace) -> None:
+    """Those that are not given are made of the training text, beside no other."""
+    sides = [("src", args.source_lang)]
+    if not args.only_source:
+        sides.append(("tgt", args.target_lang))
+    for side, language in sides:
+        if getattr(args, f"{side}dict"):
+            continue
+        joined = args.joined_dictionary and (args.srcdict or args.tgtdict)
+        if not args.trainpref and not joined:
+            raise UserError(f"--{side}dict is missing, or --trainpref, to make a dictionary of")
+        end = f".{language}" if language else ""
+        if (there := Path(args.destdir, f"dict{end}.txt")).exists():
+            raise UserError(
+                f"{there} exists: for more data of it give --{side}dict {there}"
+                + (", without --joined-dictionary" if args.joined_dictionary else "")
+                + "; else another --destdir"
+            )
 
 
 def _check_dictionary(args: argparse.Namespace, language: str | None, given: str) -> None:
