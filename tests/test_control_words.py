@@ -6,8 +6,6 @@ import pytest
 from fairseq.data import Dictionary, data_utils
 from fairseq_commands import USER_DIR, run
 
-from ea_fairseq.corpus.config import Corpus
-from ea_fairseq.corpus.pipeline import split_text
 from ea_fairseq.text.control_words import as_unknown, found_in
 
 LINES = ["a b", "a </s> b", "<unk> a", "<pad>", "a<s> </s>", "<s> <pad> b </s>"]
@@ -35,15 +33,3 @@ def test_data_have_no_symbol_that_a_text_names(tmp_path, workers):
     named = re.findall(r"text: line (\d+): (<.*) in a text: taken for an unknown", done.output())
     first = [("2", "</s>"), ("4", "<pad>")]  # in a second process all is new
     assert sorted(named) == [*first, ("6", "<s>" if workers == 1 else "<s> and <pad> and </s>")]
-
-
-def test_nor_has_a_corpus_that_is_prepared(tmp_path, capsys):
-    for folder in ("tok", "bpe"):
-        (tmp_path / folder).mkdir()
-    (tmp_path / "tok" / "train.en").write_text("".join(f"{line}\n" for line in LINES))
-    corpus = Corpus("a text", language="en", subword="none")
-    args = (tmp_path / "tok", tmp_path / "codes", tmp_path / "bpe", 1)
-    assert split_text(corpus, "train", *args) == len(LINES)
-    assert (tmp_path / "bpe" / "train.en").read_text().splitlines() == PLAIN
-    named = re.findall(r"bpe/train.en: line (\d+): (<.*) in a text", capsys.readouterr().err)
-    assert named == [("2", "</s>"), ("4", "<pad>"), ("6", "<s>")]

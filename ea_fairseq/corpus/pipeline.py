@@ -8,7 +8,6 @@
 state.json says which steps are done, prepared.json that all are.
 """
 
-import re
 import shutil
 import sys
 from collections import Counter
@@ -29,7 +28,7 @@ from ..files import (
     scratch_folder,
     write_json,
 )
-from ..text import control_words
+from ..text.control_words import as_unknown
 from ..text.subwords import apply
 from ..text.tokens import Tokenizer, clean_line
 from . import inputs, subwords
@@ -379,23 +378,15 @@ def split_text(
     names = [f"{split}.{lang}" for lang in corpus.languages]
     pairs = zip(*(subwords.read_tokens(tok / name) for name in names), strict=True)
     function = partial(split_chunk, corpus, split, codes)
-    count, named = 0, set()
+    count = 0
     with ExitStack() as stack:
         writers = [stack.enter_context(LineWriter(folder / name)) for name in names]
         for chunk in ordered_map(function, pairs, workers, f"{corpus.subword} {split}"):
+            count += len(chunk)
             for pair in chunk:
-                count += 1
-                for name, writer, line in zip(names, writers, pair, strict=True):
-                    if new := [w for w in control_words.found_in(line) if (name, w) not in named]:
-                        named.update((name, word) for word in new)
-                        said = control_words.message(new)
-                        print(f"bpe/{name}: line {count}: {said}", file=sys.stderr)
-                    writer.write(control_words.as_unknown(line))
+                for writer, line in zip(writers, pair, strict=True):
+                    writer.write(line)
     return count
-
-
-# fairseq's own symbols: where a text has them, its sentences would have ends and padding within.
-_SYMBOLS = re.compile("(?<![^ ])(?:<s>|<pad>|</s>)(?![^ ])")
 
 
 def split_chunk(corpus: Corpus, split: str, codes: Path, pairs: list[Pair]) -> list[Pair]:
@@ -409,7 +400,7 @@ def split_chunk(corpus: Corpus, split: str, codes: Path, pairs: list[Pair]) -> l
     sides = [first, *others]
     if corpus.subword != "none":
         sides = [apply(corpus.subword, codes, list(lines)) for lines in sides]
-    sides = [[_SYMBOLS.sub("<unk>", line) for line in lines] for lines in sides]
+    sides = [[as_unknown(line) for line in lines] for lines in sides]
     return [
         (tag + pair[0], *pair[1:])
         for tag, pair in zip(tags, zip(*sides, strict=True), strict=True)
