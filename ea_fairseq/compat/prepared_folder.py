@@ -23,6 +23,7 @@ from fairseq import utils
 from fairseq.data import Dictionary
 
 from ..errors import UserError
+from ..files import check_is_text
 
 
 def check(args: argparse.Namespace) -> None:
@@ -106,6 +107,8 @@ def _lines(path: str) -> int:
     last = b"\n"
     count = 0
     with open(path, "rb") as file:
+        check_is_text(file.read(16), path)
+        file.seek(0)
         while block := file.read(1 << 20):
             count += block.count(b"\n")
             last = block[-1:]
