@@ -10,7 +10,7 @@ import shutil
 import sys
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from .errors import UserError
 
@@ -137,6 +137,21 @@ def check_is_text(start: bytes, name: str) -> None:
     for first, what in _OTHER_FILES.items():
         if start.startswith(first):
             raise UserError(f"{name}: is {what}")
+
+
+def count_lines(file: IO[bytes], name: str) -> int:
+    """The number of a text's lines, the last one without its line feed too.
+
+    Args:
+        file: open, at its beginning
+        name: what a message calls it
+
+    Raises:
+        UserError: the file is no text, see `check_is_text`.
+    """
+    first = next(file, b"")
+    check_is_text(first, name)
+    return bool(first) + sum(1 for _ in file)
 
 
 def write_lines(path: Path, lines: Iterable[str]) -> None:

@@ -23,7 +23,7 @@ from fairseq import utils
 from fairseq.data import Dictionary
 
 from ..errors import UserError
-from ..files import check_is_text
+from ..files import count_lines
 
 
 def check(args: argparse.Namespace) -> None:
@@ -104,15 +104,8 @@ def _check_files(args: argparse.Namespace) -> None:
 
 
 def _lines(path: str) -> int:
-    last = b"\n"
-    count = 0
     with open(path, "rb") as file:
-        check_is_text(file.read(16), path)
-        file.seek(0)
-        while block := file.read(1 << 20):
-            count += block.count(b"\n")
-            last = block[-1:]
-    return count + (last != b"\n")
+        return count_lines(file, path)
 
 
 def _check_new_dictionaries(args: argparse.Namespace) -> None:

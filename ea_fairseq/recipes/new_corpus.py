@@ -7,7 +7,7 @@ import re
 import zlib
 from pathlib import Path
 
-from ..files import check_is_text, new_folder, write_lines
+from ..files import count_lines, new_folder, write_lines
 
 #: Pairs held out for each of validation and test, at most, and as a part of all.
 MOST_HELD_OUT = 1000
@@ -152,11 +152,8 @@ def _plain(file: Path) -> Path:
 
 
 def _lines(file: Path) -> int:
-    """The number of lines, the last one without its line feed too."""
     try:
         with gzip.open(file) if file.suffix == ".gz" else open(file, "rb") as lines:
-            first = next(lines, b"")
-            check_is_text(first, f"--files {file}")
-            return bool(first) + sum(1 for _ in lines)
+            return count_lines(lines, f"--files {file}")
     except (OSError, EOFError, zlib.error) as error:
         raise ValueError(f"--files {file}: cannot be read: {error}") from None
