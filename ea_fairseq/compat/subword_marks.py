@@ -68,8 +68,13 @@ def check_validation(rule: str | None, dictionary: Dictionary) -> None:
     """`check` for validation, with a warning where its BLEU will be of pieces of words."""
     option = "--eval-bleu-remove-bpe"
     check(rule, dictionary, option)
-    if rule is None and (fitting := pieces_of(dictionary)):
-        logger.warning(f"BLEU will be of pieces of words, not of words: give {option} {fitting}")
+    if rule is None:
+        _warn_of_pieces("BLEU", dictionary, option)
+
+
+def _warn_of_pieces(what: str, dictionary: Dictionary, option: str) -> None:
+    if fitting := pieces_of(dictionary):
+        logger.warning(f"{what} will be of pieces of words, not of words: give {option} {fitting}")
 
 
 def _fitting(original: Callable[..., Any]) -> Callable[..., Any]:
@@ -125,14 +130,11 @@ def _remember(original: Callable[..., Any]) -> Callable[..., Any]:
     return parse_args_and_arch
 
 
-def _warn_of_pieces(original: Callable[..., Any]) -> Callable[..., Any]:
+def _warning_first(original: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(original)
     def build_scorer(choice: Any, tgt_dict: Any) -> Any:
-        if _unprocessed and (fitting := pieces_of(tgt_dict)):
-            logger.warning(
-                "what is printed, and BLEU, will be of pieces of words, not of words: give "
-                f"--post-process {fitting}"
-            )
+        if _unprocessed:
+            _warn_of_pieces("what is printed, and BLEU,", tgt_dict, "--post-process")
         return original(choice, tgt_dict)
 
     return build_scorer
@@ -143,4 +145,4 @@ def install() -> None:
     utils.post_process_prediction = _fitting(utils.post_process_prediction)
     TranslationTask.build_model = _fitting_in_validation(TranslationTask.build_model)
     options.parse_args_and_arch = _remember(options.parse_args_and_arch)
-    scoring.build_scorer = _warn_of_pieces(scoring.build_scorer)
+    scoring.build_scorer = _warning_first(scoring.build_scorer)
