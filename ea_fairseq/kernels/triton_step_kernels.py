@@ -33,6 +33,15 @@ def _cached(
     return tl.load(place, mask=inside, other=0.0).to(tl.float32)
 
 
+@triton.jit
+def _visible_logits(logits, visible, first_flag, columns, src_len):
+    """Of these columns of a row; -inf where they are hidden."""
+    seen = columns < src_len
+    if visible is not None:
+        seen = seen & (tl.load(visible + first_flag + columns, mask=seen, other=0) != 0)
+    return tl.load(logits + columns, mask=seen, other=float("-inf"))
+
+
 @triton.jit(do_not_specialize=SIZES)
 def mix_step(
     queries, keys, rows, carry, visible, mixed,
@@ -132,11 +141,7 @@ def attend_step(
     sums = tl.zeros((DEPTH,), tl.float32)
     for start in range(0, src_len, COLUMNS):
         columns = start + tl.arange(0, COLUMNS)
-        seen = columns < src_len
-        if visible is not None:
-            flags = visible + hypothesis * visible_batch + columns
-            seen = seen & (tl.load(flags, mask=seen, other=0) != 0)
-        z = tl.load(evolved + line + columns, mask=seen, other=float("-inf"))
+        z = _visible_logits(evolved + line, visible, hypothesis * visible_batch, columns, src_len)
         higher = tl.maximum(top, tl.max(z, axis=0))
         finite = tl.where(higher == float("-inf"), 0.0, higher)
         shrink = tl.exp(top - finite)
@@ -154,11 +159,9 @@ def attend_step(
         finite = tl.where(top == float("-inf"), 0.0, top)
         for start in range(0, src_len, COLUMNS):
             columns = start + tl.arange(0, COLUMNS)
-            seen = columns < src_len
-            if visible is not None:
-                flags = visible + hypothesis * visible_batch + columns
-                seen = seen & (tl.load(flags, mask=seen, other=0) != 0)
-            z = tl.load(evolved + line + columns, mask=seen, other=float("-inf"))
+            z = _visible_logits(
+                evolved + line, visible, hypothesis * visible_batch, columns, src_len
+            )
             tl.store(probs + line + columns, tl.exp(z - finite) * share, mask=columns < src_len)
     reach: tl.constexpr = (SIZE - 1) // 2
     if SIZE > 1 and head == 0:
