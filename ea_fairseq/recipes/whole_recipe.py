@@ -47,8 +47,9 @@ def run_recipe(
         args: the command line
     """
     threads = {"OMP_NUM_THREADS": str(args.threads)} if args.threads else {}
+    # A name that cannot be is refused here: the lock below would leave a folder behind.
+    all_runs = find_runs(recipe, corpus, args, inputs if args.dry_run else None)
     if args.dry_run:
-        all_runs = find_runs(recipe, corpus, args, inputs)
         prepare = commands.prepare_command(recipe, all_runs[0].data, args.raw, args.workers)
         print_commands(recipe, corpus, prepare, all_runs, args, threads)
         return
