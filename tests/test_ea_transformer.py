@@ -41,8 +41,12 @@ SETTINGS |= {
     f"{score} scores": {"ea_scores": score, **SHORT} for score in SCORES if score != "product"
 }
 SETTINGS |= {
-    f"{score} scores, bird_eye": {"ea_scores": score, "ea_variant": "bird_eye", **SHORT}
-    for score in ("additive", "random_synthesizer")
+    f"{score} scores, {variant}": {"ea_scores": score, "ea_variant": variant, **SHORT}
+    for score, variant in (
+        ("additive", "bird_eye"),
+        ("random_synthesizer", "bird_eye"),
+        ("random_synthesizer", "diagonal_free"),
+    )
 }
 SETTINGS |= {
     f"branches, {variant}": {"ea_branch": "convolution", "ea_variant": variant}

@@ -90,14 +90,12 @@ class DiagonalFreeLogits(PlainLogits):
         causal: bool = False,
     ) -> tuple[Tensor, Tensor | None, Tensor | None]:
         """See :meth:`LogitTransform.attend`; torch's fused function where all is in the mask."""
-        if self.diagonal != HIDDEN:
+        if self.diagonal != HIDDEN or logits is not None:
             return LogitTransform.attend(
                 self, queries, keys, values, scaling, visible, carry, dropout, need_probs, logits
             )
         visible = hide_diagonal(visible, queries.size(2), keys.size(2), queries.device)
-        return super().attend(
-            queries, keys, values, scaling, visible, carry, dropout, need_probs, logits
-        )
+        return super().attend(queries, keys, values, scaling, visible, carry, dropout, need_probs)
 
 
 def change_diagonal(
