@@ -94,6 +94,17 @@ def test_the_hash_is_that_of_the_words_whatever_they_are_split_into():
     assert found != scored_text(other, words, EOS, UNK, settings).text
 
 
+@pytest.mark.parametrize("subword", list(LINES))
+def test_the_hash_takes_in_a_last_line_without_an_end(subword):
+    tokens, _ = LINES[subword]
+    assert tokens[-1] == EOS
+    unfinished = [tokens[:-1], tokens[:-2], [*tokens, 2], [*tokens, 3], [*tokens, 2, 3]]
+    hashes = [counted(subword, [some]).text for some in (tokens, *unfinished)]
+    assert len(set(hashes)) == len(hashes)
+    for some in unfinished:  # each token a block of its own
+        assert counted(subword, [[token] for token in some]).text == counted(subword, [some]).text
+
+
 def measure(nats, units, unit="word", text="text", context=0):
     scored = ScoredText(unit, text, "none", "none", units, units, 0, 0)
     return LossMeasure(scored, context, nats)

@@ -3,6 +3,7 @@
 import argparse
 
 import pytest
+from fairseq.data import Dictionary, data_utils
 from fairseq_commands import USER_DIR, run
 
 from ea_fairseq.compat.prepared_folder import check
@@ -26,6 +27,7 @@ def options(folder, **given):
     args |= dict.fromkeys(["thresholdsrc", "thresholdtgt"], 0)
     args |= dict.fromkeys(["nwordssrc", "nwordstgt"], -1)
     args |= dict.fromkeys(["joined_dictionary", "only_source", "dict_only"], False)
+    args["dataset_impl"] = "mmap"
     return argparse.Namespace(**args | given)
 
 
@@ -120,3 +122,46 @@ def test_files_of_different_length_are_no_translations(tmp_path, target, count):
     check(options(tmp_path, **given))
     with pytest.raises(UserError, match=rf"test.de has 2 lines and .*test.en has {count}: each"):
         check(options(tmp_path, **given, testpref=f"{tmp_path / 'train'},{tmp_path / 'test'}"))
+
+
+@pytest.mark.parametrize("text", ["", "\n \n", "\ufeff\n"])
+@pytest.mark.parametrize("more", [{}, {"dict_only": True}, {"joined_dictionary": True}])
+def test_training_text_without_a_word_is_named(tmp_path, text, more):
+    """fairseq made a dictionary without entries of it, and data that no training takes."""
+    lines = text.count("\n")
+    (tmp_path / "train.de").write_text("a\n" * lines)
+    (tmp_path / "train.en").write_text(text)
+    (tmp_path / "alone").write_text(text)
+    (tmp_path / "words").write_text("\n" * 3 + "a")
+    (tmp_path / "test.de").touch()
+    (tmp_path / "test.en").touch()
+    given = more | {"trainpref": str(tmp_path / "train")}
+    with pytest.raises(UserError, match=rf"train\.{'en' if text else 'de'} has no word in it"):
+        check(options(tmp_path, **given))
+    one = {"source_lang": None, "target_lang": None, "only_source": True}
+    with pytest.raises(UserError, match="alone has no word in it: there is nothing to train on"):
+        check(options(tmp_path, **more | one, trainpref=str(tmp_path / "alone")))
+    # Text to translate may be empty, and so may lines of text.
+    tests = {"testpref": str(tmp_path / "test"), "srcdict": "x", "tgtdict": "x"}
+    check(options(tmp_path, **more | tests))
+    check(options(tmp_path, **more | one, trainpref=str(tmp_path / "words")))
+
+
+@pytest.mark.parametrize("impl", ["fasta", "huffman"])
+def test_formats_that_it_cannot_write_are_refused_with_those_that_work(tmp_path, impl):
+    """Tracebacks: of an assertion, and of what fairseq has not implemented."""
+    done = preprocess(tmp_path, "--trainpref", tmp_path / "train", "--dataset-impl", impl)
+    expected = f"error: --dataset-impl {impl}: fairseq-preprocess cannot write it: choose mmap, "
+    assert done.status == 1
+    assert done.errors().strip().splitlines()[-1] == expected + "the default, raw or lazy"
+
+
+@pytest.mark.parametrize("impl", ["mmap", "raw", "lazy"])
+def test_the_formats_that_are_named_work(tmp_path, impl):
+    done = preprocess(tmp_path, "--trainpref", tmp_path / "train", "--dataset-impl", impl)
+    assert done.status == 0, done.errors()
+    data = tmp_path / "data"
+    words = Dictionary.load(str(data / "dict.de.txt"))
+    stored = data_utils.load_indexed_dataset(str(data / "train.de-en.de"), words, impl)
+    sentences = [words.string(sentence) for sentence in stored]
+    assert sentences == TEXT["train"].splitlines()

@@ -6,13 +6,15 @@ Replaced in fairseq:
   other data lay there: their numbers then meant other words, and a model was trained on them.
   Limits of a dictionary that is given, or of the target's where there is one for both languages,
   alignments that are not there, and ``--bpe`` and ``--tokenizer`` were left out without a word;
-  files of different length became data that no training takes; a folder with a dictionary, and no
-  text to make one of, ended in tracebacks.
+  files of different length, or training text without a word, became data that no training takes; a
+  folder with a dictionary, no text to make one of, and formats that it cannot write ended in
+  tracebacks.
 """
 
 from __future__ import annotations
 
 import argparse
+import codecs
 import functools
 import os
 from collections.abc import Callable, Iterator
@@ -35,9 +37,11 @@ def check(args: argparse.Namespace) -> None:
     Raises:
         UserError: naming the file or the option.
     """
+    _check_format(args)
     _check_splitting(args)
     _check_limits(args)
     _check_files(args)
+    _check_training_text(args)
     for language, given in _dictionaries(args):
         _check_dictionary(args, language, given)
     _check_new_dictionaries(args)
@@ -73,6 +77,14 @@ def _check_limits(args: argparse.Namespace) -> None:
                 )
 
 
+def _check_format(args: argparse.Namespace) -> None:
+    if args.dataset_impl in ("fasta", "huffman"):
+        raise UserError(
+            f"--dataset-impl {args.dataset_impl}: fairseq-preprocess cannot write it: choose mmap, "
+            "the default, raw or lazy"
+        )
+
+
 def _check_splitting(args: argparse.Namespace) -> None:
     for name in ("bpe", "tokenizer"):
         if getattr(args, name) is not None:
@@ -106,6 +118,20 @@ def _check_files(args: argparse.Namespace) -> None:
 def _lines(path: str) -> int:
     with open(path, "rb") as file:
         return count_lines(file, path)
+
+
+def _check_training_text(args: argparse.Namespace) -> None:
+    """Without a word there is nothing to learn, and a dictionary would have no entry."""
+    sides = [args.source_lang] if args.only_source else [args.source_lang, args.target_lang]
+    for language in sides if args.trainpref else ():
+        path = f"{args.trainpref}.{language}" if language else args.trainpref
+        if os.path.isfile(path) and not _has_words(path):  # fairseq names one that is not there
+            raise UserError(f"{path} has no word in it: there is nothing to train on")
+
+
+def _has_words(path: str) -> bool:
+    with open(path, "rb") as file:
+        return any(line.removeprefix(codecs.BOM_UTF8).strip() for line in file)
 
 
 def _check_new_dictionaries(args: argparse.Namespace) -> None:
