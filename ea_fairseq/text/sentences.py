@@ -8,9 +8,9 @@ from functools import lru_cache
 from sacremoses import MosesTokenizer
 
 # The end of a sentence: its mark, closing quotation marks and brackets, and white space; Chinese
-# and Japanese write none.
+# and Japanese write none. A row of marks is looked at once, as a whole: some are thousands long.
 _END = re.compile(
-    r"""(?P<mark>[.!?…]+)(?P<closing>(?:["'”’“«»›‹)\]]|\s[»›](?=\s))*)\s+"""
+    r"""(?P<mark>(?<![.!?…])[.!?…]++)(?P<closing>(?:["'”’“«»›‹)\]]|\s[»›](?=\s))*)\s+"""
     r"""|[。！？]+[」』）”]*\s*"""
 )
 _LAST_WORD = re.compile(r"[^\s(\[\"'“„«»‚‘]*$")
