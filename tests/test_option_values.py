@@ -5,10 +5,13 @@ import shutil
 
 import pytest
 from fairseq import options
+from fairseq.data import Dictionary
+from fairseq.scoring import build_scorer
 from fairseq_commands import USER_DIR, corpus, generation, run, trained, training
 from trained_language_models import corpus as text
 from trained_language_models import training as language_training
 
+from ea_fairseq.compat import option_values
 from ea_fairseq.compat.option_values import check
 from ea_fairseq.errors import UserError
 
@@ -133,7 +136,27 @@ def test_switches_that_fairseq_generate_leaves_without_effect():
         ("generate", "--retain-iter-history", "--print-step and --retain-iter-history are not"),
         ("generate", "--sampling-topk 3", "--sampling-topk and --sampling-topp need --sampling"),
         ("generate", "--sampling-topp 0.9", "--sampling-topk and --sampling-topp need --sampl"),
+        (
+            "generate",
+            "--sampling --sampling-topk 9 --sampling-topp 0.9 --nbest 5",
+            "--sampling-topk 9 has no effect beside --sampling-topp: give one of them",
+        ),
+        ("generate", "--lm-weight 0.3", "--lm-weight 0.3 has no effect without --lm-path: leave"),
+        ("interactive", "--lm-weight=-1", "--lm-weight -1.0 has no effect without --lm-path: le"),
+        (
+            "generate",
+            "--diverse-beam-strength 0.9",
+            "--diverse-beam-strength 0.9 has no effect without --diverse-beam-groups: give that",
+        ),
+        ("generate", "--beam 4 --diverse-beam-groups 2 --diverse-beam-strength 0.9", None),
         ("generate", "--match-source-len --diversity-rate 0.5", "--sampling, --match-source-len"),
+        ("interactive", "--constraints --match-source-len", "--sampling, --match-source-len, --di"),
+        ("interactive", "--constraints --sampling --nbest 5", "--sampling, --match-source-len, --"),
+        (
+            "interactive",
+            "--constraints --task language_modeling",
+            "--constraints: a language model takes none: leave it out",
+        ),
         ("generate", "--beam 3 --diverse-beam-groups 2", "--diverse-beam-groups 2 does not div"),
         ("generate", "--temperature 0", "--temperature is 0.0: expected a number above 0"),
         ("generate", "--constraints", "--constraints stand behind the lines that fairseq-inter"),
@@ -155,6 +178,37 @@ def test_what_ends_in_a_traceback_is_refused(command, words, expected):
     with pytest.raises(UserError) as error:
         check(parser, args)
     assert str(error.value).startswith(expected)
+
+
+@pytest.mark.parametrize(
+    ("scoring", "package"),
+    [("wer", "editdistance"), ("meteor", "nltk"), ("bert_score", "bert-score")],
+)
+def test_scores_of_packages(monkeypatch, scoring, package):
+    found = {}
+    monkeypatch.setattr(option_values.importlib.util, "find_spec", found.get)
+
+    def check_choice(choice):
+        parser = options.get_generation_parser()
+        words = ["data", "--path", "model.pt", "--scoring", choice]
+        check(parser, options.parse_args_and_arch(parser, words))
+
+    with pytest.raises(UserError) as error:
+        check_choice(scoring)
+    expected = f"--scoring {scoring} needs the package {package}: pip install {package}, or choose "
+    assert str(error.value).startswith(f"{expected}from ")
+    for other in str(error.value).rpartition("from ")[2].split(", "):
+        check_choice(other)
+        build_scorer(other, Dictionary())
+    found[package.replace("-", "_")] = "installed"
+    check_choice(scoring)
+
+
+def test_words_of_other_pieces_have_no_perplexity():
+    """Any other rule ended in a traceback."""
+    words = ("--user-dir", USER_DIR, "--path", "unread.pt", "--post-process", "sentencepiece")
+    expected = "--post-process is 'sentencepiece': fairseq-eval-lm joins the pieces of subword-nmt"
+    assert refused(run("eval-lm", text(), *words)).startswith(expected)
 
 
 def test_alignments_of_both_kinds():

@@ -37,6 +37,14 @@ def test_translations_are_as_long_as_their_sources():
     }
 
 
+def test_no_more_words_are_drawn_from_than_there_are():
+    """Of too many fairseq's sampling ended in a traceback, after the model was loaded."""
+    drawn = ("--sampling", "--nbest", "3", "--sampling-topk")
+    expected = "--sampling-topk is 25: choose from 1 to 24, the entries of the target dictionary"
+    assert refused(translate(corpus(), *drawn, "25")).startswith(expected)
+    assert translate(corpus(), *drawn, "24").output().count("\nH-") == 3 * 11
+
+
 @functools.cache
 def beside_a_text():
     """The parallel corpus with the dictionary of the language model, of the same words."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import functools
+import importlib.util
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import fields
@@ -17,12 +18,22 @@ from typing import Any
 
 from fairseq import options
 from fairseq.dataclass.configs import GenerationConfig
+from fairseq.scoring import SCORER_REGISTRY
 
 from ..errors import UserError, perhaps_meant
 from ..recipes import ranges
 
 _SUBWORDS = "subword_nmt, @@, sentencepiece, wordpiece, letter, silence, _EOW, none".split(", ")
 _STEP_BY_STEP = ("translation", "language_modeling")
+#: --scoring -> the package that it asks for, where fairseq does without.
+_PACKAGES = {"wer": "editdistance", "meteor": "nltk", "bert_score": "bert-score"}
+
+
+def _searches(a: argparse.Namespace) -> int:
+    """How many kinds of search are asked for."""
+    kinds = a.sampling, a.match_source_len, a.diverse_beam_groups > 0, a.diversity_rate > 0
+    return sum(map(bool, (*kinds, a.constraints)))
+
 
 #: Options that a command must have -> when it is wrong -> what to say. Braces hold options' values.
 _REFUSED: list[tuple[str, Callable[[argparse.Namespace], bool], str]] = [
@@ -66,6 +77,12 @@ _REFUSED: list[tuple[str, Callable[[argparse.Namespace], bool], str]] = [
         "--post-process is {post_process!r}: choose from " + ", ".join(_SUBWORDS),
     ),
     (
+        "output_word_probs post_process",
+        lambda a: a.post_process not in (None, "subword_nmt", "@@ "),
+        "--post-process is {post_process!r}: fairseq-eval-lm joins the pieces of subword-nmt "
+        "alone: give subword_nmt, or leave it out for scores of pieces",
+    ),
+    (
         "buffer_size batch_size",
         lambda a: (a.batch_size or 1) > max(a.buffer_size, 1),
         "--batch-size {batch_size} is more than the --buffer-size {buffer_size}: "
@@ -99,6 +116,12 @@ _REFUSED: list[tuple[str, Callable[[argparse.Namespace], bool], str]] = [
         "--lm-weight 0.3",
     ),
     (
+        "lm_weight lm_path beam",
+        lambda a: a.lm_path is None and a.lm_weight,
+        "--lm-weight {lm_weight} has no effect without --lm-path: leave it out, or give "
+        "fairseq-generate the language model's checkpoint",
+    ),
+    (
         "lm_path buffer_size",
         lambda a: a.lm_path is not None,
         "--lm-path has no effect on fairseq-interactive: translate with fairseq-generate",
@@ -114,15 +137,26 @@ _REFUSED: list[tuple[str, Callable[[argparse.Namespace], bool], str]] = [
         "--sampling-topk and --sampling-topp need --sampling as well",
     ),
     (
-        "diverse_beam_groups diversity_rate sampling match_source_len",
-        lambda a: (
-            [a.sampling, a.match_source_len, a.diverse_beam_groups > 0, a.diversity_rate > 0].count(
-                True
-            )
-            > 1
-        ),
-        "--sampling, --match-source-len, --diverse-beam-groups and --diversity-rate do not go "
-        "together: give one of them",
+        "sampling_topk sampling_topp sampling",
+        lambda a: a.sampling_topk > 0 and a.sampling_topp > 0,
+        "--sampling-topk {sampling_topk} has no effect beside --sampling-topp: give one of them",
+    ),
+    (
+        "constraints task",
+        lambda a: a.constraints and a.task == "language_modeling",
+        "--constraints: a language model takes none: leave it out",
+    ),
+    (
+        "constraints diverse_beam_groups diversity_rate sampling match_source_len",
+        lambda a: _searches(a) > 1,
+        "--sampling, --match-source-len, --diverse-beam-groups, --diversity-rate and --constraints "
+        "do not go together: give one of them",
+    ),
+    (
+        "diverse_beam_strength diverse_beam_groups",
+        lambda a: a.diverse_beam_groups <= 0 and a.diverse_beam_strength != 0.5,  # the default
+        "--diverse-beam-strength {diverse_beam_strength} has no effect without "
+        "--diverse-beam-groups: give that as well, or leave it out",
     ),
     (
         "diverse_beam_groups beam",
@@ -206,6 +240,18 @@ def _check_eval_bleu_args(text: str) -> None:
             )
 
 
+def _check_scoring(chosen: str) -> None:
+    """Refuses scores that a package computes which is not installed."""
+    needed = _PACKAGES.get(chosen)
+    if needed is None or importlib.util.find_spec(needed.replace("-", "_")) is not None:
+        return
+    others = ", ".join(name for name in SCORER_REGISTRY if name not in _PACKAGES)
+    raise UserError(
+        f"--scoring {chosen} needs the package {needed}: pip install {needed}, or choose from "
+        f"{others}"
+    )
+
+
 def check(parser: argparse.ArgumentParser, args: argparse.Namespace) -> None:
     """Refuses values that cannot work.
 
@@ -225,6 +271,8 @@ def check(parser: argparse.ArgumentParser, args: argparse.Namespace) -> None:
             raise UserError(f"--{name.replace('_', '-')} is missing")
     if given.get("eval_bleu"):
         _check_eval_bleu_args(args.eval_bleu_args)
+    if {"scoring", "beam"} <= given.keys():
+        _check_scoring(args.scoring)
     try:
         for action in parser._actions:
             value = given.get(action.dest)

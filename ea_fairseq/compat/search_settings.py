@@ -5,7 +5,8 @@ Replaced in fairseq:
   tokens: every translation was one longer than its source. A language model (``--lm-path``) with
   other entries than the target dictionary, or the same in another order, scored words by the
   numbers of others; its own check compares it with ``dict.txt`` alone. A limit of the length below
-  ``--min-len`` ended in an assertion without a word about either.
+  ``--min-len`` ended in an assertion without a word about either, more words to draw from
+  (``--sampling-topk``) than there are in a traceback.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import inspect
 from collections.abc import Callable
 from typing import Any
 
-from fairseq.search import LengthConstrainedBeamSearch
+from fairseq.search import LengthConstrainedBeamSearch, Sampling
 from fairseq.sequence_generator import SequenceGenerator
 from fairseq.tasks.fairseq_task import FairseqTask
 from fairseq.tasks.translation import TranslationTask
@@ -40,6 +41,11 @@ def _checked(original: Callable[..., Any]) -> Callable[..., Any]:
         generator = original(self, *args, **kwargs)
         _check_limit(generator)
         search = getattr(generator, "search", None)
+        if isinstance(search, Sampling) and search.sampling_topk > search.vocab_size:
+            raise UserError(
+                f"--sampling-topk is {search.sampling_topk}: choose from 1 to "
+                f"{search.vocab_size}, the entries of the target dictionary, or leave it out"
+            )
         if isinstance(self, TranslationTask) and isinstance(search, LengthConstrainedBeamSearch):
             # The lengths that the search is given count the end of a sentence.
             search.min_len_b -= 1
