@@ -12,7 +12,7 @@ import pytest
 import torch
 from fairseq.data import Dictionary
 from fairseq.tasks.translation import TranslationConfig, TranslationTask
-from fairseq_commands import binarize, corpus, generation, run, trained, training
+from fairseq_commands import USER_DIR, binarize, corpus, generation, run, trained, training
 from small_models import build_strong, padded, score, sentences
 from trained_language_models import corpus as text
 from trained_language_models import training as language_training
@@ -188,6 +188,27 @@ def test_training_ends_in_one_line_before_it_starts(data, tmp_path, change, mess
     assert last.startswith("error: ") and re.search(message, last), last
     assert "Start iterating over samples" not in done.output()
     assert list((tmp_path / "checkpoints").glob("*.pt")) == []
+
+
+@pytest.mark.parametrize(
+    ("command", "options", "what"),
+    [
+        ("validate", ["--valid-subset", "test"], "the loss"),
+        ("generate", ["--score-reference"], "--score-reference"),
+        ("generate", ["--prefix-size", "2"], "--prefix-size"),
+        ("generate", [], None),
+    ],
+)
+def test_what_needs_target_sentences_says_so(data, command, options, what):
+    remove("test.de-en.en.bin", "test.de-en.en.idx")(data)
+    sizes = ("--user-dir", USER_DIR, "--max-tokens", "200")
+    done = run(command, data, "--path", trained() / "checkpoint_last.pt", *sizes, *options)
+    if what is None:
+        assert done.status == 0 and done.output().count("\nH-") == 11
+        return
+    assert done.status == 1 and "Traceback" not in done.errors()
+    expected = f"error: {what} needs target sentences: {data} has none for test"
+    assert done.errors().splitlines()[-1] == expected
 
 
 @pytest.mark.parametrize(

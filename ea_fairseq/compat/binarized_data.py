@@ -16,7 +16,8 @@ Replaced in fairseq:
 - ``TranslationTask.load_dataset``, ``LanguageModelingTask.load_dataset``: of several folders
   (``bin1:bin2``) the first one's dictionaries are used for all; where another's differ, its numbers
   meant other words in every other epoch.
-- ``Trainer.get_train_iterator``: training without target sentences, in one line.
+- ``TranslationTask.build_criterion`` and ``FairseqTask.build_generator``: a loss, and
+  ``--score-reference`` and ``--prefix-size``, of data without target sentences, in one line.
 - ``Dictionary.add_from_file``: names no file when a line of it cannot be read.
 
 Formats other than fairseq's default (``--dataset-impl mmap``) are left alone. What cannot be found:
@@ -38,8 +39,9 @@ from fairseq.data import Dictionary, LanguagePairDataset, indexed_dataset
 from fairseq.data.indexed_dataset import IndexedDataset, MMapIndexedDataset
 from fairseq.file_io import PathManager
 from fairseq.tasks import translation
+from fairseq.tasks.fairseq_task import FairseqTask
 from fairseq.tasks.language_modeling import LanguageModelingTask
-from fairseq.trainer import Trainer
+from fairseq.tasks.translation import TranslationTask
 
 from ..errors import UserError
 
@@ -261,6 +263,22 @@ def check_folders(data: str, dictionaries: dict[str, Dictionary]) -> None:
                 )
 
 
+def check_targets(task: FairseqTask, what: str) -> None:
+    """Refuse data without target sentences.
+
+    Args:
+        task: whose data it is, those of validation among them.
+        what: needs them.
+
+    Raises:
+        UserError: naming the data and the split.
+    """
+    for split, dataset in task.datasets.items():
+        if isinstance(dataset, LanguagePairDataset) and dataset.tgt is None:
+            data = (task.cfg or task.args).data  # the latter of fairseq's older tasks
+            raise UserError(f"{what} needs target sentences: {data} has none for {split}")
+
+
 def _one_dictionary(original: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(original)
     def load_dataset(self: Any, *args: Any, **kwargs: Any) -> Any:
@@ -271,24 +289,33 @@ def _one_dictionary(original: Callable[..., Any]) -> Callable[..., Any]:
             sides = {self.cfg.source_lang: self.src_dict, self.cfg.target_lang: self.tgt_dict}
             dictionaries = {f"dict.{language}.txt": words for language, words in sides.items()}
         check_folders(data, dictionaries)
-        return original(self, *args, **kwargs)
+        original(self, *args, **kwargs)
+        if getattr(self, "_ea_has_loss", False):
+            check_targets(self, "the loss")
 
     return load_dataset
 
 
-def _targets_needed(original: Callable[..., Any]) -> Callable[..., Any]:
+def _with_loss(original: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(original)
-    def get_train_iterator(self: Trainer, *args: Any, **kwargs: Any) -> Any:
-        iterator = original(self, *args, **kwargs)
-        for split, dataset in self.task.datasets.items():  # those of validation among them
-            if isinstance(dataset, LanguagePairDataset) and dataset.tgt is None:
-                raise UserError(
-                    f"data for training needs target sentences: {self.cfg.task.data} has none"
-                    f" for {split}"
-                )
-        return iterator
+    def build_criterion(self: TranslationTask, *args: Any, **kwargs: Any) -> Any:
+        self._ea_has_loss = True  # before it loads its data
+        return original(self, *args, **kwargs)
 
-    return get_train_iterator
+    return build_criterion
+
+
+def _targets_to_score(original: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(original)
+    def build_generator(
+        self: FairseqTask, models: Any, args: Any, *more: Any, **kwargs: Any
+    ) -> Any:
+        for name in ("score_reference", "prefix_size"):
+            if getattr(args, name, 0) > 0:
+                check_targets(self, f"--{name.replace('_', '-')}")
+        return original(self, models, args, *more, **kwargs)
+
+    return build_generator
 
 
 def _name_the_file(original: Callable[..., None]) -> Callable[..., None]:
@@ -311,7 +338,8 @@ def install() -> None:
     indexed_dataset.make_dataset = _check_before_opening(indexed_dataset.make_dataset)
     indexed_dataset.dataset_exists = _half_is_an_error(indexed_dataset.dataset_exists)
     translation.load_langpair_dataset = _equal_lengths(translation.load_langpair_dataset)
-    for task in (translation.TranslationTask, LanguageModelingTask):
+    for task in (TranslationTask, LanguageModelingTask):
         task.load_dataset = _one_dictionary(task.load_dataset)
-    Trainer.get_train_iterator = _targets_needed(Trainer.get_train_iterator)
+    TranslationTask.build_criterion = _with_loss(TranslationTask.build_criterion)
+    FairseqTask.build_generator = _targets_to_score(FairseqTask.build_generator)
     Dictionary.add_from_file = _name_the_file(Dictionary.add_from_file)
