@@ -100,6 +100,24 @@ def test_without_a_limit_of_tokens_it_is_that_of_the_model(tmp_path):
     assert "line 3 of the input has 1025 tokens, the model takes 1024" in done.output()
 
 
+@pytest.mark.parametrize(
+    ("limit", "room"), [([], 15), (["--max-len-a", "2", "--max-len-b", "1"], 9)], ids=["b", "a"]
+)
+def test_constraints_that_a_translation_has_no_room_for(tmp_path, limit, room):
+    """They ended the program in an assertion."""
+    file, words = tmp_path / "input", [f"w{5 + n}" for n in range(15)]
+    fits, longer = " ".join(words[:room]), " ".join(words[: room - 1]) + "\tw0 w1"
+    file.write_text(f"w1 w2 w3\t{fits}\nw1 w2 w3\t{longer}\nw4 w5\tw3 w2\nw6\n")
+    done = translate(file, "--constraints", *limit)
+    assert done.status == 0, done.errors()
+    first, second, third, last = (text for _, _, text in answers(done.output()))
+    assert first == fits and second == "" and "w3 w2" in third and last
+    expected = (
+        f"line 2 of the input has constraints of {room + 1} tokens, its translation may have {room}"
+    )
+    assert expected in done.output() and done.output().count("has constraints of") == 1
+
+
 @pytest.mark.parametrize("content, count", [(b"", 0), (b"\n", 1), (b"\n\n", 2), (b"\r\n w1", 2)])
 def test_no_line_and_empty_lines(tmp_path, content, count):
     file = tmp_path / "input"

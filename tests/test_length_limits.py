@@ -5,9 +5,11 @@ import torch
 from fairseq.dataclass.configs import GenerationConfig
 from fairseq.sequence_generator import SequenceGenerator
 from fairseq.tasks.translation import TranslationConfig, TranslationTask
+from fairseq.token_generation_constraints import pack_constraints
 from small_folders import strong
 from small_models import EOS, PAD, dictionary, padded
 
+from ea_fairseq.compat.length_limits import own_limits
 from ea_fairseq.errors import UserError
 
 WORDS = dictionary()
@@ -100,3 +102,24 @@ def test_no_limit_is_below_the_least_length():
         built(model, min_len=5000)
     found = built(model, min_len=4).generate([], sample(SOURCES))
     assert {len(h["tokens"]) for h in found[0]} == {5}
+
+
+@pytest.mark.parametrize("settings", [{}, {"max_len_a": 0.0, "max_len_b": 5}], ids=str)
+@pytest.mark.parametrize("order", ["ordered", "unordered"])
+def test_constraints_that_a_translation_has_room_for_are_in_it(order, settings):
+    """Those of one token more ended in an assertion."""
+    generator = built(endless("ea_transformer_lite"), constraints=order, **settings)
+    lengths = [len(source) for source in SOURCES]
+    rooms = own_limits(generator, lengths, [0] * len(SOURCES))
+    words = [[[4 + (i + j) % 20 for j in range(room)]] for i, room in enumerate(rooms)]
+    found = generator.generate([], sample(SOURCES), constraints=packed(words))
+    for (wanted,), hypotheses in zip(words, found, strict=True):
+        assert hypotheses[0]["tokens"].tolist() == [*wanted, EOS]
+    words[2] = [[5], [*words[2][0]]]
+    message = "^--constraints: a translation came to the limit of its length without all of its"
+    with pytest.raises(UserError, match=message):
+        generator.generate([], sample(SOURCES), constraints=packed(words))
+
+
+def packed(constraints):
+    return pack_constraints([[torch.tensor(one) for one in each] for each in constraints])

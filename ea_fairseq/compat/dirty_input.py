@@ -9,9 +9,10 @@ Replaced in fairseq's ``interactive``:
   names the line. Answers are written as UTF-8, and at once, so that another program can wait for
   each of them.
 - ``make_batches``: a line with more tokens than the model can read, or than ``--max-tokens``, ended
-  the program; with ``--skip-invalid-size-inputs-valid-test`` its answer was missing. Now the answer
-  is an empty line, and an error names the line and both numbers. fairseq's own symbols in a line
-  are unknown words, and a warning names them (see `control_words`).
+  the program; with ``--skip-invalid-size-inputs-valid-test`` its answer was missing. So did a line
+  whose ``--constraints`` are more tokens than its translation may have. Now the answer is an empty
+  line, and an error names the line and both numbers. fairseq's own symbols in a line are unknown
+  words, and a warning names them (see `control_words`).
 - ``utils.import_user_module``: replaces the two where this module was imported before that command.
 """
 
@@ -29,6 +30,7 @@ from fairseq import utils
 
 from ..files import check_is_text
 from ..text import control_words
+from .length_limits import limit_of
 
 logger = logging.getLogger(__name__)
 
@@ -99,7 +101,8 @@ def _make_batches(original: Callable[..., Any]) -> Callable[..., Any]:
             key=lambda limit: limit[1],
             default=("", math.inf),
         )
-        sources = [line.split("\t")[0] if cfg.generation.constraints else line for line in lines]
+        search = cfg.generation
+        sources = [line.split("\t")[0] if search.constraints else line for line in lines]
         pieces = functools.cache(encode_fn)  # the original encodes the lines again
 
         def encoded(text: str) -> str:
@@ -120,6 +123,19 @@ def _make_batches(original: Callable[..., Any]) -> Callable[..., Any]:
                     most,
                 )
                 lines[row] = ""
+            elif search.constraints:
+                wanted = sum(len(encoded(text).split()) for text in lines[row].split("\t")[1:])
+                longest = max_positions[1] - 1 if isinstance(max_positions, tuple) else math.inf
+                room = limit_of(length, search.max_len_a, search.max_len_b, search.min_len, longest)
+                if wanted > room:
+                    logger.error(
+                        "line %d of the input has constraints of %d tokens, its translation may "
+                        "have %d (--max-len-b); it is left empty",
+                        getattr(lines, "first", 1) + row,
+                        wanted,
+                        room,
+                    )
+                    lines[row] = ""
         return original(lines, cfg, task, max_positions, encoded)
 
     return make_batches

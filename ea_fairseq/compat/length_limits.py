@@ -4,20 +4,24 @@ Replaced in fairseq:
 - ``SequenceGenerator._generate``: with ``--max-len-a`` the limit went by the longest source of the
   batch, padding counted, so that a search that does not end gave a sentence one translation alone
   and others beside others; ``--min-len`` began behind the longest prefix. Now each sentence has the
-  limit that it has alone, as in `ea_fairseq.translation.search`, and no prefix is cut.
+  limit that it has alone, as in `ea_fairseq.translation.search`, and no prefix is cut. A search
+  that came to its limit without all of its ``--constraints`` ended in an assertion.
 - ``SequenceGenerator.is_finished``: a sentence is finished at its own limit.
 """
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from fairseq.search import Search
 from fairseq.sequence_generator import SequenceGenerator
 from torch import Tensor, nn
+
+from ..errors import UserError
 
 
 class LimitedSearch(nn.Module):
@@ -78,12 +82,36 @@ def own_limits(
         lengths: of the sources, in tokens, the end of sentence counted
         prefixes: each sentence's tokens that are given, which are never cut
     """
-    most = generator.max_len - 1
-    wanted = (int(generator.max_len_a * length + generator.max_len_b) for length in lengths)
+    a, b, most = generator.max_len_a, generator.max_len_b, generator.max_len - 1
     return [
-        min(max(limit, generator.min_len, prefix), most)
-        for limit, prefix in zip(wanted, prefixes, strict=True)
+        limit_of(length, a, b, max(generator.min_len, prefix), most)
+        for length, prefix in zip(lengths, prefixes, strict=True)
     ]
+
+
+def limit_of(length: int, a: float, b: int, least: int, most: float) -> int:
+    """The most tokens of one sentence, its end not counted.
+
+    Args:
+        length: of the source, in tokens, the end of sentence counted
+        a, b: ``max_len_a`` and ``max_len_b``
+        least: tokens that it may have in any case
+        most: tokens that the model writes
+    """
+    return int(min(max(int(a * length + b), least), most))
+
+
+@contextlib.contextmanager
+def _room_for(constraints: Tensor | None, limit: int) -> Iterator[None]:
+    try:
+        yield
+    except AssertionError as error:
+        if constraints is None:
+            raise
+        raise UserError(
+            "--constraints: a translation came to the limit of its length without all of its "
+            f"constraints: give a --max-len-b above {limit}, or fewer of them"
+        ) from error
 
 
 def _each_by_itself(original: Callable[..., Any]) -> Callable[..., Any]:
@@ -99,7 +127,8 @@ def _each_by_itself(original: Callable[..., Any]) -> Callable[..., Any]:
         lengths = net_input.get("src_lengths")
         by_length = self.max_len_a > 0 or prefix_tokens is not None
         if not by_length or lengths is None or self.match_source_len:
-            return original(self, sample, prefix_tokens, constraints, bos_token)
+            with _room_for(constraints, self.max_len_b):
+                return original(self, sample, prefix_tokens, constraints, bos_token)
         prefixes = [0] * len(lengths)
         if prefix_tokens is not None:
             prefixes = prefix_tokens.ne(self.pad).sum(dim=1).tolist()
@@ -108,7 +137,8 @@ def _each_by_itself(original: Callable[..., Any]) -> Callable[..., Any]:
         self.search = LimitedSearch(self.search, self.eos, self.min_len, prefixes, limits)
         self.max_len_a, self.max_len_b = 0, max(limits)
         try:
-            return original(self, sample, prefix_tokens, constraints, bos_token)
+            with _room_for(constraints, before[2]):
+                return original(self, sample, prefix_tokens, constraints, bos_token)
         finally:
             self.search, self.max_len_a, self.max_len_b = before
 
