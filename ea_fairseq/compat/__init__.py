@@ -32,6 +32,7 @@ _MODULES = (
     "subword_marks",
     "search_settings",
     "length_limits",
+    "forced_draws",
     "numpy_2",
     "adaptive_layers",
     "scored_blocks",
