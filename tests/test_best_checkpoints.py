@@ -4,10 +4,12 @@ import re
 from types import SimpleNamespace
 
 import pytest
+import torch
 from fairseq import checkpoint_utils
 from fairseq.dataclass.configs import CheckpointConfig
 
 from ea_fairseq.compat import best_checkpoints
+from ea_fairseq.compat.safe_loading import read_checkpoint
 
 
 class Trainer:
@@ -28,14 +30,31 @@ class Trainer:
         return self.updates
 
     def save_checkpoint(self, path, extra_state):
-        with open(path, "w") as file:
-            file.write(str(extra_state["val_loss"]))
+        history = [{"num_updates": self.updates}]
+        torch.save({"model": {}, "optimizer_history": history, "extra_state": extra_state}, path)
 
 
 @pytest.fixture(autouse=True)
 def a_new_training():
     yield
     del checkpoint_utils.save_checkpoint.best
+
+
+def save(cfg, trainer, epoch, score):
+    iterator = SimpleNamespace(epoch=epoch, end_of_epoch=lambda: True, state_dict=dict)
+    checkpoint_utils.save_checkpoint(cfg, trainer, iterator, float(score))
+
+
+def kept_in(folder):
+    return [path for path in folder.iterdir() if path.name.startswith("checkpoint.best_")]
+
+
+def score_of(path):
+    return read_checkpoint(path)["extra_state"]["val_loss"]
+
+
+def updates_of(path):
+    return read_checkpoint(path)["optimizer_history"][-1]["num_updates"]
 
 
 @pytest.mark.parametrize("more_is_better", [False, True])
@@ -51,12 +70,37 @@ def test_below_their_number_all_are_kept_and_then_the_best(tmp_path, more_is_bet
     for epoch, score in enumerate([20, 10, 30, 50, 25, 5, 40], start=1):
         trainer.updates += 4
         seen.append(score)
-        iterator = SimpleNamespace(epoch=epoch, end_of_epoch=lambda: True, state_dict=dict)
-        checkpoint_utils.save_checkpoint(cfg, trainer, iterator, float(score))
-        kept = [path for path in tmp_path.iterdir() if path.name.startswith("checkpoint.best_")]
+        save(cfg, trainer, epoch, score)
+        kept = kept_in(tmp_path)
         assert all(re.fullmatch(rf"checkpoint\.best_{metric}_[\d.]+\.pt", p.name) for p in kept)
-        values = sorted(float(path.read_text()) for path in kept)
+        values = sorted(map(score_of, kept))
         assert values == sorted(sorted(seen, reverse=more_is_better)[:3])
         best = max(seen) if more_is_better else min(seen)
-        assert float((tmp_path / "checkpoint_best.pt").read_text()) == best
+        assert score_of(tmp_path / "checkpoint_best.pt") == best
     assert best_checkpoints._wanted is None
+
+
+@pytest.mark.parametrize("count", [4, 12])
+def test_none_takes_the_name_of_another_of_its_score(tmp_path, count):
+    """Beside one of another score, they are as many as are asked for, however the digits fall."""
+    cfg = CheckpointConfig(save_dir=str(tmp_path), keep_best_checkpoints=count)
+    trainer = Trainer()
+    for epoch, score in enumerate([2.0, *[2.5001] * count], start=1):
+        trainer.updates += 4
+        save(cfg, trainer, epoch, score)
+        assert len(kept_in(tmp_path)) == min(epoch, count)
+        save(cfg, trainer, epoch, score)  # again, as after a crash: it is the same one
+        assert len(kept_in(tmp_path)) == min(epoch, count)
+    found = sorted(map(updates_of, kept_in(tmp_path)))
+    assert len(set(found)) == count and 4 in found
+
+
+def test_a_damaged_file_of_its_name_is_written_over(tmp_path):
+    cfg = CheckpointConfig(save_dir=str(tmp_path), keep_best_checkpoints=3)
+    trainer = Trainer()
+    save(cfg, trainer, 1, 2.5)
+    (kept,) = kept_in(tmp_path)
+    for content in (b"", b"PK damaged"):
+        kept.write_bytes(content)
+        save(cfg, trainer, 1, 2.5)
+        assert kept_in(tmp_path) == [kept] and score_of(kept) == 2.5
