@@ -69,6 +69,20 @@ def test_the_least_length_counts_the_prefix():
         assert all(len(hypothesis.tokens) > 9 for hypothesis in hypotheses)
 
 
+@pytest.mark.parametrize(
+    "search", [Search(max_len_a=1.0, max_len_b=2), Search(3, max_len_a=0.6, max_len_b=2)]
+)
+def test_a_limit_by_the_length_of_the_prefix_is_that_of_fairseq(search):
+    """It was a token less for each that ``max_len_a`` counts of the end before the prefix."""
+    model = strong_language_model()
+    with torch.no_grad():  # texts do not end by themselves
+        model.decoder.output_projection.weight[EOS] -= 3
+    batch = prefixes(8, seed=6, least=0)
+    for prefix, hypotheses in zip(batch, check([model], batch, search), strict=True):
+        limit = max(int(search.max_len_a * (len(prefix) + 1) + 2), len(prefix))
+        assert all(h.cut and len(h.tokens) == limit + 1 for h in hypotheses)
+
+
 def test_without_a_prefix_it_begins_at_the_end_of_a_line():
     check([strong_language_model()], [[]], Search(max_len_b=22))
 
@@ -102,7 +116,7 @@ def test_a_prefix_is_gone_on_with_the_same_alone_and_in_any_batch(search):
         assert [h.tokens for h in alone] == [h.tokens for h in together]
         for one, other in zip(alone, together, strict=True):
             assert one.score == pytest.approx(other.score, abs=1e-5)
-            limit = int(search.max_len_a * len(prefix)) + 9
+            limit = int(search.max_len_a * (len(prefix) + 1)) + 9
             assert one.cut == other.cut == (len(one.tokens) == limit + 1)
 
 

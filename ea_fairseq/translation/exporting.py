@@ -37,8 +37,8 @@ _LONGER = 0.001
 # So many sentences in a line, as one line in a hundred has, were learned.
 _USUAL = 0.01
 
-#: How a language model goes on unless it is asked otherwise: so many tokens behind the prefix.
-_GOING_ON = Search(max_len_a=1.0, max_len_b=200)
+#: How a language model goes on unless it is asked otherwise: 200 tokens behind the prefix.
+_GOING_ON = Search(max_len_a=1.0, max_len_b=199)
 
 #: Language of a text that nobody has named: ISO 639's word for it.
 _UNKNOWN_LANGUAGE = "und"

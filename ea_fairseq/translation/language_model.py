@@ -236,7 +236,7 @@ class LanguageModel(TextModel):
         given = {name: value for name, value in given.items() if value is not None}
         if max_len is not None:
             check_whole_number("max_len", max_len)
-            given |= {"max_len_a": 1.0, "max_len_b": max_len}
+            given |= {"max_len_a": 1.0, "max_len_b": max_len - 1}
         if sampling is not None:
             for name in given.keys() & {"beam", "lenpen"}:
                 raise UserError(f"{name} goes with beam search, not with sampling: leave it out")

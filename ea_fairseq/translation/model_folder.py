@@ -50,9 +50,9 @@ MOST_LENPEN = 10
 class Search:
     """The beam search that a model is meant for, in fairseq-generate's words and defaults.
 
-    A hypothesis has at most ``max_len_a`` times the source's tokens and ``max_len_b`` more, or
-    ``min_len`` where that is more; of a language model, the source is the prefix, whose tokens
-    count.
+    A hypothesis has at most ``max_len_a`` times the source's tokens, its end among them, and
+    ``max_len_b`` more, or ``min_len`` where that is more; of a language model, the source is the
+    prefix, whose tokens count, behind the end of another text.
     """
 
     beam: int = 5

@@ -104,7 +104,8 @@ class BeamSearch:
         """Goes on with a batch of prefixes, by language models.
 
         A prefix's own tokens are part of each hypothesis and of its score, and so they are of the
-        limits of the length, as with fairseq-interactive.
+        limits of the length. As with fairseq-interactive, ``max_len_a`` counts the end of another
+        text, behind which the prefix is read, as one more.
 
         Args:
             prefixes: numbers of each one's tokens, without an end; it may be empty
@@ -117,7 +118,7 @@ class BeamSearch:
             for each prefix up to so many hypotheses, the best first
         """
         limits = [
-            max(int(search.max_len_a * len(prefix) + search.max_len_b), len(prefix))
+            max(int(search.max_len_a * (len(prefix) + 1) + search.max_len_b), len(prefix))
             for prefix in prefixes
         ]
         draw = None if sampling is None else _Draw(sampling, streams)
