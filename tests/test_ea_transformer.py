@@ -1,5 +1,6 @@
 """The model: against an oracle of the whole network, and what holds for every model."""
 
+import argparse
 import contextlib
 import logging
 
@@ -335,6 +336,21 @@ def renamed(name, ran):
     return ".".join([side, *rest])
 
 
+def test_a_stack_cut_to_some_layers_is_the_whole_without_the_others():
+    """As fairseq-generate cuts it, with --encoder-layers-to-keep in --model-overrides."""
+    kept = {"encoder": [0, 2], "decoder": [1, 2]}
+    options = {f"{side}_layers_to_keep": ",".join(map(str, kept[side])) for side in kept}
+    whole, cut = build_strong(ea_skip=ALL), build_strong(ea_skip=ALL, seed=1, **options)
+    model_cfg = argparse.Namespace(arch="ea_transformer_lite", **options)
+    cut.load_state_dict(whole.state_dict(), strict=True, model_cfg=model_cfg)
+    for side, indices in kept.items():
+        stack = getattr(whole, side)
+        stack.layers = torch.nn.ModuleList(stack.layers[i] for i in indices)
+    case = lengths_case()
+    for one, other in zip(score(cut, *case), score(whole, *case), strict=True):
+        torch.testing.assert_close(one, other)
+
+
 @pytest.mark.parametrize(
     "options",
     [
@@ -583,6 +599,14 @@ def test_an_option_that_came_later_is_stored_only_where_it_is_used():
         (
             {"ea_variant": "talking_heads", "ea_head_mixing": "later"},
             "--ea-head-mixing must be 'none' or .* of before,after, not 'later'",
+        ),
+        (
+            {"ea_variant": "multi_token", "decoder_layers_to_keep": "0,2"},
+            "--decoder-layers-to-keep cannot be combined with --ea-head-norm true",
+        ),
+        (
+            {"ea_branch": "convolution", "encoder_layers_to_keep": "0,2"},
+            "--encoder-layers-to-keep 0,2 cannot be combined with --ea-branch convolution",
         ),
     ],
 )

@@ -178,6 +178,18 @@ def test_fairseqs_inputs_and_outputs_go_with_it(options):
     torch.testing.assert_close(log_probs.exp().sum(-1), torch.ones(2, 6))
 
 
+def test_the_stack_can_be_cut_to_some_layers():
+    options = {"decoder_layers_to_keep": "0,2"}
+    whole, cut = build_strong(), build_strong(seed=1, **options)
+    model_cfg = argparse.Namespace(arch="ea_transformer_lm_lite", **options)
+    cut.load_state_dict(whole.state_dict(), strict=True, model_cfg=model_cfg)
+    layers = whole.decoder.layers
+    whole.decoder.layers = torch.nn.ModuleList([layers[0], layers[2]])
+    texts = sentences([5, 9, 1, 7], 7)
+    for one, other in zip(score(cut, texts), score(whole, texts), strict=True):
+        torch.testing.assert_close(one, other)
+
+
 @pytest.mark.parametrize(
     "options, words",
     [

@@ -58,6 +58,8 @@ class EATransformerLanguageModel(EACheckpoints, TransformerLanguageModel):
         refuse_unsupported(args)
         if args.character_embeddings:
             raise UserError("--character-embeddings cannot be combined with ea_transformer_lm")
+        if args.decoder_layers_to_keep:
+            args.decoder_layers = len(args.decoder_layers_to_keep.split(","))
         tokens = getattr(args, "tokens_per_sample", None)
         if getattr(args, "max_target_positions", None) is None:
             args.max_target_positions = tokens or DEFAULT_MAX_TARGET_POSITIONS

@@ -23,7 +23,8 @@ def _build_attention(
     """The attention of one kind ("encoder", "decoder", "encoder-decoder"), ``embed_dim`` wide."""
     side = cfg.encoder if attention == "encoder" else cfg.decoder
     heads = side.attention_heads
-    place = Place(attention, heads, embed_dim // heads, layer, side.layers)
+    is_cut = bool(side.layers_to_keep)
+    place = Place(attention, heads, embed_dim // heads, layer, side.layers, is_cut)
     longest = cfg.max_source_positions if attention == "encoder" else cfg.max_target_positions
     options = EAOptions.from_namespace(cfg)
     return TransformedAttention(
@@ -44,7 +45,7 @@ def _build_self_attention(
     """Self-attention, or two branches.
 
     Raises:
-        UserError: where two branches do not fit the width
+        UserError: where two branches do not fit the width, or the stack was cut
     """
     side = cfg.encoder if attention == "encoder" else cfg.decoder
     width, heads = side.embed_dim, side.attention_heads
@@ -54,6 +55,11 @@ def _build_self_attention(
         raise UserError(
             f"--ea-branch convolution: --{attention}-embed-dim {width} must be divisible by twice "
             f"--{attention}-attention-heads {heads}: each head has its part of one half"
+        )
+    if side.layers_to_keep:
+        raise UserError(
+            f"--{attention}-layers-to-keep {side.layers_to_keep} cannot be combined with "
+            "--ea-branch convolution: a layer's place in its stack decides its kernel's size"
         )
     return BranchedAttention(
         _build_attention(attention, cfg, layer, width // 2, self_attention=True),

@@ -21,6 +21,8 @@ class Place:
         head_dim: width of each head
         layer: index of its layer, from 0, in its stack
         num_layers: of that stack
+        is_cut: whether the stack was cut to some of its layers (--encoder-layers-to-keep,
+            --decoder-layers-to-keep), so that a layer's index is not that of its training
     """
 
     attention: str
@@ -28,6 +30,7 @@ class Place:
     head_dim: int
     layer: int
     num_layers: int
+    is_cut: bool = False
 
 
 @dataclass(frozen=True)

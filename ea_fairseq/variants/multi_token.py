@@ -158,6 +158,12 @@ def _build(options: MultiTokenOptions, place: Place) -> MultiTokenAttention:
             f"--ea-head-group must divide the {place.num_heads} heads of {place.attention} "
             f"attention, not {options.head_group}"
         )
+    if place.is_cut and options.head_norm:
+        side = "encoder" if place.attention == "encoder" else "decoder"
+        raise UserError(
+            f"--{side}-layers-to-keep cannot be combined with --ea-head-norm true: a layer's place "
+            "in its stack decides the norm's scale"
+        )
     return MultiTokenAttention(
         place, options.query_kernel, options.key_kernel, options.head_group, options.head_norm
     )
