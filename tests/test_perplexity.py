@@ -16,6 +16,7 @@ from ea_fairseq.recipes.perplexity import (
     scored_text,
     write_losses,
 )
+from ea_fairseq.recipes.tables import mean_and_deviation
 
 EOS, UNK = 0, 1
 SYMBOLS = {
@@ -135,6 +136,7 @@ def test_scores_are_means_over_all_words_with_an_interval_around(unit):
 def test_a_hopeless_model_has_an_infinite_perplexity_and_no_traceback():
     found = measure([5000.0, 4000.0], [2, 2]).score()
     assert found["score"] == math.inf and found["interval"] == [math.inf, math.inf]
+    assert mean_and_deviation([found["score"], 3.0]) == "inf ± nan"
 
 
 def test_losses_are_read_as_they_were_written(tmp_path):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from statistics import mean, stdev
 
@@ -19,7 +20,11 @@ def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 
 def mean_and_deviation(values: Sequence[float], digits: int = 2) -> str:
-    """``41.02`` for one value, ``41.02 ± 0.13`` (sample standard deviation) for several."""
+    """``41.02`` for one value, ``41.02 ± 0.13`` (sample standard deviation) for several.
+
+    Where one of several is infinite, as a hopeless model's perplexity, there is no deviation: nan.
+    """
     if len(values) == 1:
         return f"{values[0]:.{digits}f}"
-    return f"{mean(values):.{digits}f} ± {stdev(values):.{digits}f}"
+    deviation = stdev(values) if all(map(math.isfinite, values)) else math.nan
+    return f"{mean(values):.{digits}f} ± {deviation:.{digits}f}"
