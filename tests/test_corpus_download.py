@@ -64,7 +64,7 @@ def names(folder: Path) -> set[str]:
     return {path.name for path in folder.iterdir()} - {".lock"}
 
 
-@pytest.mark.parametrize("checksum", [SHA256, MD5, None])
+@pytest.mark.parametrize("checksum", [SHA256, SHA256.upper(), MD5, MD5.upper(), None])
 def test_a_file_arrives_whole_and_is_fetched_once(tmp_path, server, checksum):
     for _ in range(2):
         path = fetch("f.tgz", [server.url + "/good/{file}"], checksum, tmp_path / "new")
