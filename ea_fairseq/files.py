@@ -163,7 +163,7 @@ def write_lines(path: Path, lines: Iterable[str]) -> None:
 
 
 def read_lines(path: Path) -> list[str]:
-    """Lines of a file, of which only newlines separate them.
+    """Lines of a file, of which only newlines separate them, without a byte order mark.
 
     Raises:
         ValueError: naming the file, if it cannot be read.
@@ -175,7 +175,7 @@ def lines_of(path: Path) -> Iterator[str]:
     """:func:`read_lines`, one after the other, for files larger than the memory."""
     try:
         # newline="\n": a carriage return or a Unicode line separator is a part of a line.
-        with open(path, encoding="utf-8", newline="\n") as lines:
+        with open(path, encoding="utf-8-sig", newline="\n") as lines:
             for line in lines:
                 yield line.removesuffix("\n")
     except FileNotFoundError:

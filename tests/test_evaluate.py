@@ -151,6 +151,16 @@ def test_only_a_newline_ends_a_translation(tmp_path):
     assert read_generated(tmp_path / "g") == (["x", "y"], [odd, "e"])
 
 
+@pytest.mark.parametrize("marked", ["translations", "references"])
+def test_a_byte_order_mark_is_no_part_of_the_first_word(tmp_path, marked, capsys):
+    for name in ("translations", "references"):
+        mark = "\ufeff" if name == marked else ""
+        (tmp_path / name).write_text(f"{mark}a b c d\n\ufeffe f g h\n", encoding="utf-8")
+    options = [f"--{name}={tmp_path / name}" for name in ("translations", "references")]
+    assert evaluate.main(options) == 0
+    assert re.search(r"^sacreBLEU +100\.00 .*\n.*\nTER +0\.00 ", capsys.readouterr().out)
+
+
 def test_missing_translations_are_named(tmp_path):
     write(tmp_path / "g", ["D-0\t-1\ta", "D-3\t-1\td"])
     with pytest.raises(ValueError, match="2 sentences without translation: 1, 2"):
