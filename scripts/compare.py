@@ -72,7 +72,7 @@ def make_parser() -> argparse.ArgumentParser:
     parser.add_argument("second", type=Path, metavar="B", help="run folder or translations")
     parser.add_argument("--seeds", type=int, nargs="+", help="these runs of the folders only")
     parser.add_argument("--references", type=Path, help="references, where A or B is a file")
-    parser.add_argument("--lowercase", action="store_true", help="ignore case, for files")
+    parser.add_argument("--lowercase", action="store_true", help="ignore case, for two files")
     parser.add_argument(
         "--score", default="", help="only scores whose label begins so (default: all)"
     )
@@ -86,12 +86,27 @@ def make_parser() -> argparse.ArgumentParser:
 def read_systems(args: argparse.Namespace) -> tuple[Runs, Runs]:
     """All runs of both systems; a file of translations is one run on one test set."""
     paths = args.first, args.second
+    check_options(args, [path for path in paths if path.is_file()])
     found = [None if path.is_file() else read_runs(path, args.seeds) for path in paths]
     run = found[0] or found[1]
     first, second = (
         runs or read_file(path, args, run) for path, runs in zip(paths, found, strict=True)
     )
     return first, second
+
+
+def check_options(args: argparse.Namespace, files: list[Path]) -> None:
+    """Refuse options that would have no effect on the systems given, of which some are files.
+
+    Raises:
+        ValueError: naming the option.
+    """
+    if args.references and not files:
+        raise ValueError(f"--references {args.references}: for files; runs have their own")
+    if args.lowercase and len(files) < 2:
+        raise ValueError("--lowercase: for two files; of a run its recipe says whether case counts")
+    if args.seeds and len(files) == 2:
+        raise ValueError("--seeds: for runs, of which neither A nor B is one")
 
 
 def read_file(path: Path, args: argparse.Namespace, beside: Runs | None) -> Runs:

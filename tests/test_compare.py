@@ -5,6 +5,7 @@ What the bootstrap over seeds and sentences gives is in test_significance.py.
 
 import json
 import random
+import re
 import shutil
 import statistics
 import subprocess
@@ -223,6 +224,51 @@ def test_systems_scored_on_other_references_are_refused(systems, references, cap
     scored.write_text(scored.read_text().replace("/ref", "/ref2"))
     assert compare.main([str(systems / "A"), str(systems / "B")]) == 1
     assert "the references of A and B differ" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("count", [59, 61])
+@pytest.mark.parametrize("changed", ["references", "tokenized_references"])
+def test_references_that_have_other_lines_by_now_are_refused(
+    systems, changed, count, references, capsys
+):
+    """sacrebleu would compare as many sentences as both have."""
+    write(systems / "ref2", [*references, "one more"][:count])
+    for run in (1, 2):
+        for system in "AB":
+            scored = systems / system / f"seed{run}" / "scores" / "test.json"
+            scored.write_text(re.sub(rf'("{changed}": ".*/ref)"', r'\g<1>2"', scored.read_text()))
+    assert compare.main([str(systems / "A"), str(systems / "B")]) == 1
+    error = capsys.readouterr().err
+    assert error.count("\n") == 1
+    assert "/hyp has 60 lines, " in error and f"ref2 has {count}" in error
+
+
+def test_scores_that_a_seed_lacks_are_not_compared(systems, references, capsys):
+    """A traceback, where one seed's scores ignore case and the others' do not."""
+    ignoring = systems / "B" / "seed2"
+    files = ["--hypotheses", ignoring / "hyp", "--references", systems / "ref", "--lowercase"]
+    files += ["--target-lang", "en", "--json", ignoring / "scores" / "test.json"]
+    assert evaluate.main([str(part) for part in files]) == 0
+    for order in (("A", "B"), ("B", "A")):
+        assert list(run(systems, *order, "--samples", "2")) == ["TER"]
+    both = [str(systems / "A"), str(systems / "B")]
+    assert compare.main([*both, "--score", "sacreBLEU"]) == 1
+    assert "--score sacreBLEU: A and B have no score of that name" in capsys.readouterr().err
+
+
+def test_options_without_effect_are_refused(systems, capsys):
+    run, file = str(systems / "A"), str(systems / "A" / "seed1" / "hyp")
+    references = ["--references", str(systems / "ref")]
+    for words, expected in (
+        ([run, run, *references], f"--references {systems / 'ref'}: for files; runs have their"),
+        ([run, run, "--lowercase"], "--lowercase: for two files; of a run its recipe says"),
+        ([file, run, "--lowercase"], "--lowercase: for two files; of a run its recipe says"),
+        ([file, file, *references, "--seeds", "1"], "--seeds: for runs, of which neither A nor B"),
+    ):
+        assert compare.main(words) == 1
+        error = capsys.readouterr().err
+        assert error.startswith(f"compare.py: error: {expected}") and error.count("\n") == 1
+    assert compare.main([file, file, *references, "--lowercase", "--samples", "2"]) == 0
 
 
 def test_what_cannot_be_compared_is_named(systems, references, capsys):

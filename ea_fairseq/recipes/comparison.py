@@ -67,7 +67,7 @@ def _read_measures(path: Path) -> list[Measure] | list[LossMeasure]:
 
 
 def compare(first: Runs, second: Runs, samples: int, score: str = "") -> list[Row]:
-    """A row for each test set and score that both systems have, then for all test sets together.
+    """A row for each test set and score that all runs have, then for all test sets together.
 
     Args:
         first: the runs of the first system
@@ -89,9 +89,10 @@ def compare(first: Runs, second: Runs, samples: int, score: str = "") -> list[Ro
     rows = []
     tables: dict[str, list[_Statistics]] = {}
     for test_set in shared:
-        theirs = [measure.label for measure in next(iter(second.values()))[test_set]]
-        for measure in next(iter(first.values()))[test_set]:
-            if measure.label not in theirs or not measure.label.startswith(score):
+        # Seeds of a system may have been scored with other settings, too.
+        common = set.intersection(*({measure.label for measure in run[test_set]} for run in runs))
+        for measure in runs[0][test_set]:
+            if measure.label not in common or not measure.label.startswith(score):
                 continue
             statistics = _Statistics.of(first, second, test_set, measure.label)
             tables.setdefault(measure.label, []).append(statistics)

@@ -75,7 +75,11 @@ def check_words(files: dict[str | Path, list[str]]) -> None:
 
 
 def read_scored(path: Path) -> Translation:
-    """The translation that evaluate.py wrote the scores of to ``path``."""
+    """The translation that evaluate.py wrote the scores of to ``path``.
+
+    Raises:
+        ValueError: naming the file that is gone, or is not what was scored.
+    """
     record = read_json(path)
     files = {name: path.parent / file for name, file in record["files"].items()}
     plain = files.get("translations")
@@ -85,12 +89,18 @@ def read_scored(path: Path) -> Translation:
         tokens = read_generated(path)[1] if "generated" in files else read_lines(path)
     text = read_lines(plain) if tokens is None else detokenize(tokens, record["target_lang"])
     check_words({plain or path: text if tokens is None else tokens})
-    tokenized = files.get("tokenized_references")
+    compared = {
+        name: read_lines(files[name])
+        for name in ("references", "tokenized_references")
+        if name in files
+    }
+    # They may be others by now.
+    check_lengths({plain or path: text} | {files[name]: compared[name] for name in compared})
     return Translation(
         text=text,
-        references=read_lines(files["references"]),
+        references=compared["references"],
         tokens=tokens,
-        tokenized_references=None if tokenized is None else read_lines(tokenized),
+        tokenized_references=compared.get("tokenized_references"),
         lowercase=record["lowercase"],
         compound_split=record["compound_split"],
     )
