@@ -19,10 +19,10 @@ from typing import Any
 from ea_fairseq.files import read_json, write_json, write_lines
 from ea_fairseq.recipes import command
 from ea_fairseq.recipes.arguments import add_arguments
-from ea_fairseq.recipes.comparison import Runs, compare, read_runs
+from ea_fairseq.recipes.comparison import Row, Runs, compare, read_runs
 from ea_fairseq.recipes.differences import differences, listed
 from ea_fairseq.recipes.recipe import load_recipe, recipe_path
-from ea_fairseq.recipes.runs import run_name
+from ea_fairseq.recipes.runs import run_name, seed_folders
 from ea_fairseq.recipes.tables import mean_and_deviation, table
 
 #: Recipe -> its row's name, in the order of table 6 of arXiv:2102.12895.
@@ -65,6 +65,8 @@ def main(argv: list[str] | None = None) -> int:
     """Run and print; the exit code is that of the first run that failed."""
     args = make_parser().parse_args(argv)
     try:
+        if args.samples < 1:
+            raise ValueError(f"--samples {args.samples}: choose at least 1")
         if not args.print:
             code = run_all(args)
             if code:
@@ -135,7 +137,7 @@ def read_row(name: str, args: argparse.Namespace) -> dict[str, Any]:
     """Scores of a recipe: test set -> one score for each seed that is done."""
     recipe = load_recipe(recipe_path(args.corpus, name), args.set)
     folder = args.work_dir / "runs" / recipe.corpus_name / run_name(recipe, args.name)
-    done = [folder / f"seed{seed}" / "results.json" for seed in args.seeds]
+    done = [run / "results.json" for run in seed_folders(folder, args.seeds)]
     results = [read_json(path) for path in done if path.exists()]
     scores: dict[str, list[float]] = {}
     notes = []
@@ -170,6 +172,18 @@ def read_system(row: dict[str, Any], args: argparse.Namespace) -> Runs:
     return read_runs(folder, row["seeds"])
 
 
+def compare_rows(first: Runs, second: Runs, args: argparse.Namespace) -> list[Row]:
+    """What compare.py finds of the score that the tables show: the first whose label begins so.
+
+    Raises:
+        ValueError: not all of the runs have it.
+    """
+    rows = compare(first, second, args.samples, args.score)
+    if not rows:
+        raise ValueError(f"--score {args.score}: not all runs have it under the same label")
+    return [row for row in rows if row.score == rows[0].score]
+
+
 def differences_from(
     name: str, systems: dict[str, Runs], args: argparse.Namespace
 ) -> dict[str, dict[str, Any]]:
@@ -178,8 +192,7 @@ def differences_from(
         return {}
     return {
         other: {
-            row.test_set: vars(row.difference)
-            for row in compare(systems[name], runs, args.samples, args.score)
+            row.test_set: vars(row.difference) for row in compare_rows(systems[name], runs, args)
         }
         for other, runs in systems.items()
         if other != name
@@ -191,8 +204,9 @@ def read_orderings(systems: dict[str, Runs], args: argparse.Namespace) -> list[d
     found = []
     for better, worse in ORDERINGS:
         if better in systems and worse in systems:
-            rows = compare(systems[worse], systems[better], args.samples, args.score)
-            found.append({"better": better, "worse": worse, **vars(rows[-1].difference)})
+            row = compare_rows(systems[worse], systems[better], args)[-1]
+            holds = verdict(row.difference.interval, lower_is_better=row.score.startswith("TER"))
+            found.append({"better": better, "worse": worse, **vars(row.difference), "holds": holds})
     return found
 
 
@@ -208,19 +222,18 @@ def difference_table(found: dict[str, dict[str, Any]]) -> str:
 
 def ordering_table(orderings: list[dict[str, Any]]) -> str:
     """A row for each of the paper's orderings, then how many hold."""
-    verdicts = [verdict(ordering["interval"]) for ordering in orderings]
+    verdicts = [ordering["holds"] for ordering in orderings]
     lines = [
-        [o["better"], o["worse"], with_interval(o), f"{o['p']:.3f}", found]
-        for o, found in zip(orderings, verdicts, strict=True)
+        [o["better"], o["worse"], with_interval(o), f"{o['p']:.3f}", o["holds"]] for o in orderings
     ]
     counts = ", ".join(f"{found}: {verdicts.count(found)}" for found in ("yes", "open", "no"))
     header = ["better in the paper", "worse", "difference here", "p", "holds here"]
     return f"{table(header, lines)}\n\nHolds here: {counts}; open: the interval holds 0."
 
 
-def verdict(interval: tuple[float, float]) -> str:
-    """Whether a difference expected to be positive is."""
-    low, high = interval
+def verdict(interval: tuple[float, float], lower_is_better: bool) -> str:
+    """Whether the difference of the better from the worse row is one for the better."""
+    low, high = (-end for end in reversed(interval)) if lower_is_better else interval
     return "yes" if low > 0 else "no" if high < 0 else "open"
 
 

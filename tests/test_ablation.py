@@ -178,6 +178,44 @@ def test_orderings_hold_or_do_not_by_their_intervals(printed):
         assert outcome[ea, worse]["observed"] == pytest.approx(-of_all)
 
 
+def test_of_ter_less_is_better(work, printed):
+    """What holds by BLEU holds by TER, whose differences have the other sign."""
+    options = ["--samples", "200", "--score", "TER"]
+    args = ablation.make_parser().parse_args([str(CORPUS), *options])
+    systems = {
+        ablation.ROWS[name]: ablation.read_runs(work / "runs" / CORPUS.name / name, [1, 2])
+        for name in ("ea_transformer_lite", "kernel_1", "transformer_lite", "kernel_5")
+    }
+    found = {(o["better"], o["worse"]): o for o in ablation.read_orderings(systems, args)}
+    by_bleu = {(o["better"], o["worse"]): o for o in printed[0]["orderings"]}
+    assert found.keys() == by_bleu.keys()
+    for rows, ordering in found.items():
+        assert ordering["holds"] == by_bleu[rows]["holds"]
+        if ordering["holds"] != "open":
+            assert ordering["observed"] * by_bleu[rows]["observed"] < 0
+
+
+def test_all_tables_are_of_one_score(work, printed):
+    """A label that begins like several: the differences were of the last of them."""
+    output = work / "any.json"
+    options = ["--seeds", "1", "2", "1", "--samples", "200", "--score", "", "--json", output]
+    assert ablation.main([str(CORPUS), "--print", "--work-dir", str(work), *map(str, options)]) == 0
+    found = json.loads(output.read_text())
+    assert {name: found[name] for name in ("differences", "orderings", "rows")} == {
+        name: printed[0][name] for name in ("differences", "orderings", "rows")
+    }
+
+
+def test_no_samples_and_scores_that_not_all_runs_have_are_refused(work, capsys):
+    options = ["--print", "--work-dir", str(work), "--seeds", "1"]
+    assert ablation.main([str(CORPUS), *options, "--samples", "0"]) == 1
+    assert capsys.readouterr().err == "ablation.py: error: --samples 0: choose at least 1\n"
+    args = ablation.make_parser().parse_args([str(CORPUS), "--score", "chrF2"])
+    runs = ablation.read_runs(work / "runs" / CORPUS.name / "kernel_5", [1])
+    with pytest.raises(ValueError, match="--score chrF2: not all runs have it"):
+        ablation.compare_rows(runs, runs, args)
+
+
 def test_runs_of_another_name_are_read(tmp_path):
     folder = write_run(tmp_path, "kernel_5", 1, 0.3).parent
     folder.rename(folder.with_name("kernel_5.short"))

@@ -146,9 +146,9 @@ def run_name(recipe: Recipe, name: str | None) -> str:
 
 
 def seed_folders(path: Path, seeds: Iterable[int] | None = None) -> list[Path]:
-    """The runs in a recipe's folder, by seed, or those of some seeds, there or not; a folder
-    without any is a run itself."""
+    """The runs in a recipe's folder, by seed, or those of some seeds, there or not, each once; a
+    folder without any is a run itself."""
     if seeds is not None:
-        return [path / f"seed{seed}" for seed in seeds]
+        return [path / f"seed{seed}" for seed in dict.fromkeys(seeds)]
     found = sorted(path.glob("seed*"), key=lambda seed: (len(seed.name), seed.name))
     return found or [path]
