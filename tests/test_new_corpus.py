@@ -50,6 +50,9 @@ def test_compressed_files_are_taken_and_broken_ones_named(files, tmp_path, capsy
     (tmp_path / "all.de.gz").write_bytes(b"no gzip file")
     assert run_recipe.main(["--new", str(tmp_path / "other.de-en"), "--files", *compressed]) == 1
     assert "all.de.gz: cannot be read" in capsys.readouterr().err
+    (tmp_path / "all.en").write_text("Preparation takes this before what is compressed.\n")
+    assert run_recipe.main(["--new", str(tmp_path / "other.de-en"), "--files", *compressed]) == 1
+    assert "all.en.gz: all.en is there as well, and would be taken" in capsys.readouterr().err
 
 
 def test_files_and_folders_that_do_not_fit_are_named(files, tmp_path, capsys):

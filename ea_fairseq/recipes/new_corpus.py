@@ -129,11 +129,16 @@ def languages_of(files: list[Path]) -> tuple[str, str]:
     """The languages at the end of the names of two files.
 
     Raises:
-        ValueError: the names differ in more, or a file is not there.
+        ValueError: the names differ in more, or a file is not there, or is there twice.
     """
     for file in files:
         if not file.is_file():
             raise ValueError(f"--files {file}: no such file")
+        if file.suffix == ".gz" and _plain(file).exists():
+            raise ValueError(
+                f"--files {file}: {_plain(file).name} is there as well, and would be taken: give "
+                "that one, or move one of them"
+            )
     source, target = (_plain(file).suffix.removeprefix(".") for file in files)
     names = {_plain(file.absolute()).with_suffix("") for file in files}
     if len(names) != 1 or not source or not target:
