@@ -12,6 +12,7 @@ import sys
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -19,7 +20,8 @@ import pytest
 import torch
 from browser import browser, needs_browser
 from page_server import HOSTS, ask, served
-from small_folders import write_folder
+from small_folders import PLAIN, write_folder
+from small_models import dictionary
 
 import ea_fairseq.page
 from ea_fairseq import Translator
@@ -27,6 +29,8 @@ from ea_fairseq.errors import UserError
 from ea_fairseq.page.api import LONGEST_TEXT
 from ea_fairseq.page.guard import Guard
 from ea_fairseq.page.server import allowed_hosts, serve
+from ea_fairseq.translation.building import build_model, unshared_weights
+from ea_fairseq.translation.model_folder import Longest, ModelConfig, Search, write_model_folder
 from ea_fairseq.translation.views import layer_views
 
 PAGE = Path(ea_fairseq.page.__file__).parent
@@ -70,6 +74,17 @@ def test_translations_are_those_of_the_translator(port, translators):
         assert torch.allclose(torch.tensor(best["attention"]), part.attention, atol=1e-4)
         assert best["score"] == pytest.approx(part.score)
         assert [word["tokens"] for word in best["words"]] == [[i] for i in range(len(part.tokens))]
+
+
+def test_lines_and_spaces_are_those_of_the_translator(tmp_path):
+    """Chinese has no spaces between sentences; of a text's other separators none ends a line."""
+    text = replace(PLAIN, target_lang="zh")
+    chinese = Translator(write_folder(tmp_path / "zh", text=text, longest=Longest(12, 1)))
+    source = "w1 w2. W3 w4 w5. W6\r\nw1\u2028w2\x0bw3\x85w4\n\nw5"
+    with served({"ea": chinese}) as port:
+        status, pieces = translate(port, source)
+    assert (status, joined(pieces)) == (200, chinese.translate(source))
+    assert [piece["joint"] for piece in pieces] == ["", "", "", "\n", "\n", "\n"]
 
 
 def test_alternatives_are_those_of_the_translator(port, translators):
@@ -366,6 +381,21 @@ def test_what_cannot_be_served_is_said(port, translators, folders, options, mess
         options = {**options, "port": port}
     with pytest.raises(UserError, match=re.escape(message)):
         serve(paths, **options)
+
+
+def test_a_model_without_maps_is_refused(tmp_path):
+    """The page came up without a model to choose."""
+    layers = {f"{side}_layers": 1 for side in ("encoder", "decoder")}
+    sizes = {f"{side}_{name}": 8 for side in ("encoder", "decoder") for name in
+             ("embed_dim", "hidden_size")} | {"decoder_out_embed_dim": 8}  # fmt: skip
+    words = tmp_path / "dict.txt"
+    dictionary().save(str(words))
+    model = build_model("lstm", layers | sizes, (dictionary(), dictionary()))
+    config = ModelConfig("lstm", layers | sizes, PLAIN, search=Search(max_len_b=15))
+    path = tmp_path / "lstm"
+    write_model_folder(path, config, unshared_weights(model), (words, words), None)
+    with pytest.raises(UserError, match=r"^--serve: \S+lstm: LSTMModel has no encoder attention"):
+        serve([path], port=0)
 
 
 def test_another_address_is_warned_of_and_ctrl_c_ends_it(translators):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import re
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -16,7 +17,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
 from ..errors import UserError
 from ..text.sentences import split_sentences
-from ..translation.translator import Part, Translation, Translator
+from ..translation.translator import Part, Translation, Translator, space
 from ..translation.views import axis_tokens, layer_views
 from ..variants.options import ATTENTIONS
 from .description import description_page
@@ -324,13 +325,21 @@ def _pieces(translator: Translator, request: TranslateRequest) -> Iterator[Piece
     language = translator.config.text.source_lang
     most = translator.config.longest.sentences
     n_best = min(request.n_best, translator.config.search.beam)
-    for number, line in enumerate(request.text.splitlines()):
+    lines = re.split("\r?\n", request.text)  # as Translator.translate does
+    if not lines[-1]:  # behind the end of the last line
+        lines.pop()
+    for number, line in enumerate(lines):
         sentences = split_sentences(line, language)
         units = sentences if most is not None and len(sentences) > most else [line]
         for place, unit in enumerate(units):
-            joint = ("\n" if number else "") if place == 0 else " "
+            joint = ("\n" if number else "") if place == 0 else _between(translator)
             found = translator.translate(unit, n_best=n_best, details=True)
             yield from _as_pieces(translator, joint, found if n_best > 1 else [found])
+
+
+def _between(translator: Translator) -> str:
+    """What stands between the translations of sentences."""
+    return space(translator.config.text.target_lang)
 
 
 def _as_pieces(translator: Translator, joint: str, found: list[Translation]) -> Iterator[Piece]:
@@ -342,7 +351,7 @@ def _as_pieces(translator: Translator, joint: str, found: list[Translation]) -> 
     for place, part in enumerate(best.parts):
         parts = [translation.parts[place] for translation in found]
         yield Piece(
-            joint=joint if place == 0 else " ",
+            joint=joint if place == 0 else _between(translator),
             source_tokens=part.source_tokens,
             source_words=_words(translator, part.source_tokens),
             translations=[_alternative(translator, part) for part in parts],

@@ -38,6 +38,7 @@ def serve(
         from .api import make_app
     except ModuleNotFoundError as error:
         raise UserError(f"--serve needs {error.name}: pip install 'ea_fairseq[page]'") from error
+    from ..translation.attention_maps import check_attentions
     from ..translation.translator import Translator
 
     listening = _listen(host or "127.0.0.1", port)
@@ -50,6 +51,13 @@ def serve(
         translators = {
             name: Translator(folder, **options) for name, folder in zip(names, folders, strict=True)
         }
+        for folder, translator in zip(folders, translators.values(), strict=True):
+            try:
+                check_attentions(translator.models[0])
+            except UserError as error:
+                raise UserError(
+                    f"--serve: {folder}: {error}: the page has nothing to show"
+                ) from None
         app = make_app(translators, allowed_hosts(host))
         port = listening.getsockname()[1]
         shown = "127.0.0.1" if host is None else _bracketed(host)

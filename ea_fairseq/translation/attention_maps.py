@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -92,6 +92,20 @@ def language_model_maps(model: FairseqLanguageModel, text: list[int]) -> dict[st
     return _recorded(model, ("decoder",), _behind(text, next(model.parameters()).device))
 
 
+def check_attentions(model: BaseFairseqModel, kinds: Iterable[str] = tuple(_PLACES)) -> None:
+    """Refuse a model that has no maps.
+
+    Args:
+        model: any of fairseq's
+        kinds: of "encoder", "decoder" and "encoder-decoder", those that it must have
+
+    Raises:
+        UserError: naming the kind that it does not have in each of its layers.
+    """
+    for kind in kinds:
+        _modules(model, kind)
+
+
 def _behind(tokens: list[int], device: torch.device) -> Tensor:
     """What a decoder reads: one token behind what it writes, the end of sentence first."""
     return torch.tensor([[tokens[-1], *tokens[:-1]]], device=device)
@@ -101,8 +115,7 @@ def _recorded(
     model: BaseFairseqModel, kinds: tuple[str, ...], *inputs: Tensor
 ) -> dict[str, list[LayerMaps]]:
     """The maps of attentions of some kinds in one pass."""
-    for kind in kinds:
-        _modules(model, kind)
+    check_attentions(model, kinds)
     model = _private(model)
     with torch_alone(), ExitStack() as stack:
         records = {

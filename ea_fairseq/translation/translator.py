@@ -312,7 +312,7 @@ class Translator(TextModel):
                 return _Pieces([], [], str(error))
             pieces.tokens += found
             joint = "\n" if number else ""
-            between = _space(self.config.text.target_lang)
+            between = space(self.config.text.target_lang)
             pieces.joints += [joint] + [between] * (len(found) - 1)
         return pieces
 
@@ -359,7 +359,7 @@ class Translator(TextModel):
                 groups[-1].append(unit)
                 count += length
                 in_group += new_sentence
-        pieces = [self.tokens(_space(self.config.text.source_lang).join(group)) for group in groups]
+        pieces = [self.tokens(space(self.config.text.source_lang).join(group)) for group in groups]
         for piece in pieces:
             _check_length(piece, readable, "takes")
         return [piece for piece in pieces if piece]
@@ -396,8 +396,8 @@ class _TooLong(Exception):
     """A text that the model cannot take."""
 
 
-def _space(language: str) -> str:
-    """What stands between sentences."""
+def space(language: str) -> str:
+    """What stands between sentences of a language."""
     return "" if language[:2] in _WITHOUT_SPACES else " "
 
 
