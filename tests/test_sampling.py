@@ -115,6 +115,23 @@ def test_whole_texts_have_the_scores_of_a_full_pass(owner):
             assert hypothesis.tokens[:3] == PREFIX and EOS not in hypothesis.tokens[:-1]
 
 
+def test_many_draws_are_of_few_prefixes_at_once(tmp_path, monkeypatch):
+    """All draws of all prefixes of a batch filled the memory."""
+    model, rows = LanguageModel(write_language_model(tmp_path / "model")), []
+    search = BeamSearch.go_on
+
+    def counted(self, prefixes, *rest, **more):
+        rows.append(len(prefixes))
+        return search(self, prefixes, *rest, **more)
+
+    monkeypatch.setattr(BeamSearch, "go_on", counted)
+    settings = {"max_len": 1, "max_tokens": 40}
+    texts = model.generate(["w3 w4 w5"] * 6, n_best=4, sampling=Sampling(), **settings)
+    assert [len(each) for each in texts] == [4] * 6 and rows == [8, 8, 8]
+    model.generate(["w3 w4 w5"] * 6, n_best=50, sampling=Sampling(), **settings)
+    assert rows[3:] == [50] * 6  # a prefix's draws stay together
+
+
 def test_a_seed_gives_the_same_texts_whatever_is_drawn_beside_them(tmp_path):
     model = LanguageModel(write_language_model(tmp_path / "model"))
     lines = ["w1 w2", "", "w4", "w4", "w1 w2 w3 w4"]

@@ -110,11 +110,11 @@ class LanguageModel(TextModel):
         Args:
             prefix: a line of text, or none: it is read behind the end of another line
             beam: hypotheses that the search goes on with; default: the model's own
-            n_best: texts for each prefix, at most `beam`; with sampling any number of draws
+            n_best: texts for each prefix, at most `beam`; with sampling draws, at most 1,000
             lenpen: length penalty: more than 1 favours longer texts; default: the model's own
             max_len: the most tokens behind the prefix; default: the model's own, or its positions
             sampling: how tokens are drawn; None: beam search
-            max_tokens: tokens of prefixes in a batch, padding included
+            max_tokens: tokens of prefixes in a batch, padding included, with sampling for each draw
             details: whether to return `Continuation`s, which have scores and tokens
             progress: whether to show a progress bar on standard error
 
@@ -283,7 +283,9 @@ class LanguageModel(TextModel):
         with tqdm(
             total=len(prefixes), disable=not request.progress, unit=" texts", file=sys.stderr
         ) as bar:
-            for batch in self.batches(prefixes, request.max_tokens):
+            # The draws of a prefix are rows of a batch beside each other.
+            rows = 1 if sampling is None else draws
+            for batch in self.batches(prefixes, request.max_tokens // rows):
                 read = [self.numbers(prefixes[i])[:-1] for i in batch]
                 if sampling is None:
                     results = self._beam_search.go_on(read, request.search, n_best=draws)
