@@ -181,6 +181,37 @@ def test_what_ends_in_a_traceback_is_refused(command, words, expected):
 
 
 @pytest.mark.parametrize(
+    ("settings", "expected"),
+    [
+        # Most of these failed behind the first epoch, before it was saved.
+        ('{"beam": 0}', "beam is 0: expected a number from 1 to 1000"),
+        ('{"beam": 2.5}', "beam is 2.5: expected a whole number"),
+        ('{"beam": "4"}', 'beam is "4": expected a whole number'),
+        ('{"lenpen": true}', "lenpen is true: expected a number"),
+        ('{"lenpen": NaN}', "lenpen is nan: expected a finite number"),
+        ('{"temperature": 0}', "--temperature is 0: expected a number above 0"),
+        ('{"beam": 4, "diverse_beam_groups": 3}', "--diverse-beam-groups 3 does not divide --bea"),
+        ('{"sampling_topk": 3}', "--sampling-topk and --sampling-topp need --sampling as well"),
+        ('{"sampling": "false"}', 'sampling is "false": expected true or false'),  # it drew
+        (
+            '{"sampling": true, "beam": 3, "lenpen": 1, "max_len_a": 1, "no_repeat_ngram_size": 2}',
+            "",
+        ),
+        ('{"print_alignment": "hard", "lenpen": 0.6, "max_len_b": 9}', ""),
+    ],
+)
+def test_the_search_of_a_validation(settings, expected):
+    arguments = training("data", "saved", "--eval-bleu", "--eval-bleu-args", settings)
+    parser = options.get_training_parser()
+    args = options.parse_args_and_arch(parser, [str(argument) for argument in arguments])
+    if not expected:
+        check(parser, args)
+        return
+    with pytest.raises(UserError, match="^" + re.escape(f"--eval-bleu-args: {expected}")):
+        check(parser, args)
+
+
+@pytest.mark.parametrize(
     ("scoring", "package"),
     [("wer", "editdistance"), ("meteor", "nltk"), ("bert_score", "bert-score")],
 )

@@ -25,6 +25,12 @@ from ..recipes import ranges
 
 _SUBWORDS = "subword_nmt, @@, sentencepiece, wordpiece, letter, silence, _EOW, none".split(", ")
 _STEP_BY_STEP = ("translation", "language_modeling")
+#: Type of a setting -> those of its values in JSON, and in words.
+_KINDS: dict[Any, tuple[tuple[type, ...], str]] = {
+    bool: ((bool,), "true or false"),
+    int: ((int,), "a whole number"),
+    float: ((int, float), "a number"),
+}
 #: --scoring -> the package that it asks for, where fairseq does without.
 _PACKAGES = {"wer": "editdistance", "meteor": "nltk", "bert_score": "bert-score"}
 
@@ -105,7 +111,7 @@ _REFUSED: list[tuple[str, Callable[[argparse.Namespace], bool], str]] = [
         "give --max-tokens {tokens_per_sample} or more, or smaller blocks",
     ),
     (
-        "sacrebleu beam",
+        "sacrebleu scoring beam",
         lambda a: a.sacrebleu and a.scoring != "sacrebleu",
         "--sacrebleu has no effect on what is printed: give --scoring sacrebleu",
     ),
@@ -221,23 +227,35 @@ _REFUSED: list[tuple[str, Callable[[argparse.Namespace], bool], str]] = [
 
 
 def _check_eval_bleu_args(text: str) -> None:
-    """Refuses settings of the search in validation that would be left out without a word."""
-    known = {field.name for field in fields(GenerationConfig)}
+    """Refuses settings of the search in validation that would be left out without a word, or that
+    it would fail at behind the first epoch, before anything is saved."""
+    option = "--eval-bleu-args"
+    known = {field.name: field for field in fields(GenerationConfig)}
     try:
         given = json.loads(text or "{}")
     except ValueError:
         given = None
     if not isinstance(given, dict):
         raise UserError(
-            f"--eval-bleu-args is {text}: expected JSON, as in "
+            f"{option} is {text}: expected JSON, as in "
             """--eval-bleu-args '{"beam": 4, "max_len_b": 100}'"""
         )
-    for name in given:
+    for name, value in given.items():
         if name not in known:
             raise UserError(
-                f"--eval-bleu-args: {name!r} is no option of the search"
+                f"{option}: {name!r} is no option of the search"
                 + perhaps_meant(name, known, most=3)
             )
+        kinds, expected = _KINDS.get(known[name].type, (None, ""))
+        if kinds is not None and type(value) not in kinds:
+            raise UserError(f"{option}: {name} is {json.dumps(value)}: expected {expected}")
+        ranges.check(name.replace("_", "-"), value, f"{option}: {name}")
+    defaults = {name: field.default for name, field in known.items()}
+    settings = argparse.Namespace(**(defaults | given))
+    for names, is_wrong, message in _REFUSED:
+        words = set(names.split())  # one hypothesis is scored, however many are drawn
+        if words <= known.keys() - {"nbest"} and is_wrong(settings):
+            raise UserError(f"{option}: " + message.format_map(vars(settings)))
 
 
 def _check_scoring(chosen: str) -> None:
@@ -269,11 +287,11 @@ def check(parser: argparse.ArgumentParser, args: argparse.Namespace) -> None:
     for name, value in given.items():
         if value == "???":  # of fairseq's settings: what has no default
             raise UserError(f"--{name.replace('_', '-')} is missing")
-    if given.get("eval_bleu"):
-        _check_eval_bleu_args(args.eval_bleu_args)
     if {"scoring", "beam"} <= given.keys():
         _check_scoring(args.scoring)
     try:
+        if given.get("eval_bleu"):
+            _check_eval_bleu_args(args.eval_bleu_args)
         for action in parser._actions:
             value = given.get(action.dest)
             if isinstance(value, int | float | list) and value != action.default:
