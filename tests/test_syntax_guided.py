@@ -202,6 +202,14 @@ def test_fairseqs_own_model_is_refused(tmp_path):
         criterion(tmp_path)(in_training("transformer_lite"), batch([0, 1]))
 
 
+def test_where_layerdrop_drops_all_layers_nothing_points(tmp_path):
+    model, sample = in_training(decoder_layerdrop=1.0, **PLAIN), batch([0, 1])
+    guided = criterion(tmp_path)
+    loss, _, logged = guided(model, sample)
+    expected, _, _ = LabelSmoothedCrossEntropyCriterion.forward(guided, model, sample)
+    assert torch.equal(loss, expected) and logged["syntax_loss"] == 0
+
+
 def test_maps_that_are_not_kept_are_refused(tmp_path):
     model = in_training(checkpoint_activations=True, **PLAIN)
     with pytest.raises(UserError, match="--checkpoint-activations cannot be combined"):

@@ -102,7 +102,8 @@ class SyntaxGuidedCriterion(LabelSmoothedCrossEntropyCriterion):
         with recorded_self_attention(model.decoder) as maps:
             loss, sample_size, logging_output = super().forward(model, sample, reduce)
         self._check(maps, columns, real)
-        pointed = sum(pointer_loss(probs, columns, real) for probs in maps)
+        # LayerDrop may have dropped all layers.
+        pointed = sum((pointer_loss(probs, columns, real) for probs in maps), loss.new_zeros(()))
         loss = loss + self.weight * pointed * (sample_size / sample["ntokens"])
         logging_output |= {"loss": loss.data, "syntax_loss": pointed.data}
         return loss, sample_size, logging_output
@@ -171,7 +172,7 @@ class SyntaxGuidedCriterion(LabelSmoothedCrossEntropyCriterion):
 
     def _check(self, maps: list[Tensor], columns: Tensor, real: Tensor) -> None:
         """Once: whether the model has maps that can learn to point at hints."""
-        if self.checked:
+        if self.checked or not maps:
             return
         self.checked = True
         if torch.is_grad_enabled() and not all(probs.requires_grad for probs in maps):
