@@ -92,6 +92,15 @@ def test_text_without_words_is_an_error(tmp_path):
     assert not (tmp_path / "codes").exists()
 
 
+def test_what_sentencepiece_learns_does_not_depend_on_the_number_of_workers(tmp_path, text):
+    """It did, and so on the machine: there are as many as it has cores."""
+    learned = []
+    for workers in (1, 3, 3):
+        subwords.learn("sentencepiece", text, 60, 1, workers, tmp_path / "model")
+        learned.append((tmp_path / "model").read_bytes())
+    assert learned[0] == learned[1] == learned[2]
+
+
 def test_sentencepiece_that_cannot_be_learned_names_the_setting(tmp_path, text):
     with pytest.raises(ValueError, match="^subword_size 3: sentencepiece refused: .+"):
         subwords.learn("sentencepiece", text, 3, 1, 1, tmp_path / "codes")

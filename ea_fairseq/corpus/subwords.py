@@ -17,6 +17,8 @@ from .parallel import ordered_map
 MOST_WORDS = 4_000_000
 # Sentences that sentencepiece learns from, drawn at random from a larger corpus.
 SENTENCES = 5_000_000
+# Its own default. What it learns depends on their number: each sums up a part of the text.
+THREADS = 16
 
 
 def learn(
@@ -35,7 +37,7 @@ def learn(
         files: tokenised text.
         size: number of merges, or of pieces.
         seed: of sentencepiece's sampling.
-        workers: number of processes.
+        workers: number of processes that count words for BPE; the result is the same for any.
         path: the codes, or the sentencepiece model.
         tags: what lines may begin with that is no text to learn from.
     """
@@ -91,6 +93,7 @@ def _learn_sentencepiece(
 ) -> None:
     import sentencepiece
 
+    del workers  # the same text and seed are to give the same pieces on any machine
     model = io.BytesIO()
     sentencepiece.set_random_generator_seed(seed)
     try:
@@ -103,7 +106,7 @@ def _learn_sentencepiece(
             normalization_rule_name="identity",  # restoring must give back the very words
             input_sentence_size=SENTENCES,
             shuffle_input_sentence=True,
-            num_threads=workers,
+            num_threads=THREADS,
             minloglevel=1,
         )
     except RuntimeError as error:
