@@ -166,10 +166,10 @@ def test_files_of_the_same_size_and_files_that_came_or_went_are_named(tmp_path):
     prepared = {
         "settings": {"clean": {"max": 250}},
         "test_sets": {"test": "x", "test1": "y"},
-        "inputs": {"a": "0" * 64, "b": "0" * 64},
+        "inputs": {"a": "0" * 64, "b": "0" * 64, "d": "0" * 64},
         "input_bytes": {"a": 3, "b": 4},
     }
-    inputs = {"a": tmp_path / "a", "c": tmp_path / "c"}
+    inputs = {"a": tmp_path / "a", "c": tmp_path / "c", "d": None}  # d is a download
     found = changes(prepared, prepared["settings"], prepared["test_sets"], inputs)
     assert found == {
         "a": "3 bytes -> 3 bytes of other content",

@@ -21,8 +21,9 @@ from fairseq.data import Dictionary, data_utils
 from sacremoses import MosesTokenizer
 from subword_nmt.learn_bpe import learn_bpe
 
-from ea_fairseq.corpus import binarize, config, inputs
+from ea_fairseq.corpus import binarize, config, inputs, pipeline
 from ea_fairseq.corpus.readers import read_pairs
+from ea_fairseq.files import write_json
 
 ROOT = Path(__file__).resolve().parents[1]
 EXAMPLES = ROOT / "examples" / "translation"
@@ -410,6 +411,66 @@ def test_archives_that_are_unpacked_already_will_do(tmp_path):
     sources = inputs.locate(corpus, tmp_path, tmp_path, tmp_path)
     pairs = [pair for part in sources["test"] for pair in read_pairs(*part)]
     assert len(pairs) == 15
+
+
+def test_own_text_beside_downloads_is_looked_at_again(tmp_path, monkeypatch):
+    """Text translated back that was made anew was "already prepared"."""
+    names = [f"{split}.{lang}" for split in ("train", "valid", "test") for lang in ("de", "en")]
+    content = {
+        "source_lang": "de",
+        "target_lang": "en",
+        "files": {"train": ["train", "back"], "valid": "valid", "test": "test"},
+        "downloads": [{"urls": ["https://name.invalid/{file}"], "files": dict.fromkeys(names)}],
+    }
+    write_json(tmp_path / "corpus.yml", content)  # which is YAML, too
+    for lang in ("de", "en"):
+        (tmp_path / f"back.{lang}").write_text("a\n")
+    corpus = config.load(tmp_path / "corpus.yml")
+    back = {f"back.{lang}": tmp_path / f"back.{lang}" for lang in ("de", "en")}
+    assert inputs.local_files(corpus, tmp_path, None) == back | dict.fromkeys(names)
+
+    output = tmp_path / "out"
+    output.mkdir()
+    for name in pipeline.MADE:
+        (output / name).touch()
+    done = {"settings": pipeline.data_settings(corpus), "test_sets": binarize.subsets(corpus)}
+    done |= {"inputs": inputs.checksums(back) | dict.fromkeys(names, "0" * 64)}
+    done |= {"pairs": {}, "training_pairs_read": 2}
+    write_json(output / pipeline.FINAL, done)
+
+    def fetch(name, *_):
+        raise ValueError(f"asked for {name}")
+
+    monkeypatch.setattr(inputs, "fetch", fetch)
+    assert pipeline.prepare(corpus, tmp_path, output, None, tmp_path, 1) == done
+    (tmp_path / "back.de").write_text("b\n")
+    with pytest.raises(ValueError, match="asked for train.de"):
+        pipeline.prepare(corpus, tmp_path, output, None, tmp_path, 1)
+    # Of downloads alone nothing is looked at.
+    content["files"]["train"] = "train"
+    write_json(tmp_path / "corpus.yml", content)
+    assert inputs.local_files(config.load(tmp_path / "corpus.yml"), tmp_path, None) is None
+
+
+def test_one_file_is_not_taken_for_two(tmp_path):
+    """Of a folder without those of the names, one test set's text was that of both."""
+    (tmp_path / "corpus.yml").write_text(
+        "source_lang: de\ntarget_lang: en\n"
+        "files: {train: train, valid: train, first: 2016/test, second: 2017/test}\n"
+    )
+    raw = tmp_path / "raw"
+    (raw / "2017").mkdir(parents=True)
+    for lang in ("de", "en"):
+        for name in ("train", "test", "2017/test"):
+            (raw / f"{name}.{lang}").write_text("a\n")
+    corpus = config.load(tmp_path / "corpus.yml")
+    found = inputs.locate(corpus, tmp_path, raw, tmp_path)
+    assert [source.file for source in found["first"][0]] == [raw / "test.de", raw / "test.en"]
+    assert [source.file.parent.name for source in found["second"][0]] == ["2017", "2017"]
+    for lang in ("de", "en"):
+        (raw / "2017" / f"test.{lang}").unlink()
+    with pytest.raises(ValueError, match=r"test.de: found for 2017/test.de and for 2016/test.de"):
+        inputs.locate(corpus, tmp_path, raw, tmp_path)
 
 
 @pytest.fixture

@@ -29,18 +29,19 @@ class Source:
 Sources = dict[str, list[tuple[Source, ...]]]
 
 
-def locate(corpus: Corpus, folder: Path, raw: Path | None, downloads: Path) -> Sources:
+def locate(corpus: Corpus, folder: Path, raw: Path | None, downloads: Path | None) -> Sources:
     """Finds, or downloads, every file of the corpus.
 
     Args:
         corpus: what to look for.
         folder: where the corpus.yml is.
         raw: local folder to take everything from, without touching the network.
-        downloads: where downloaded files are kept.
+        downloads: where downloaded files are kept; None to download nothing and give such files
+            their names alone.
 
     Raises:
-        ValueError: the folder or a file is missing, or a file cannot be downloaded or has the wrong
-            checksum.
+        ValueError: the folder or a file is missing, one file is found for two that are meant, or
+            a file cannot be downloaded or has the wrong checksum.
     """
     if raw is not None and not raw.is_dir():
         raise ValueError(f"--raw is {raw}: no such folder")
@@ -55,6 +56,20 @@ def locate(corpus: Corpus, folder: Path, raw: Path | None, downloads: Path) -> S
         ]
         for split, parts in corpus.files.items()
     }
+
+
+def local_files(corpus: Corpus, folder: Path, raw: Path | None) -> dict[str, Path | None] | None:
+    """Every input file by name, None for those that are downloads; None where all of them are.
+
+    Args and raises: as for `locate`.
+    """
+    files = files_of(locate(corpus, folder, raw, downloads=None))
+    if raw is not None or not files:
+        return files
+    downloads = {name for download in corpus.downloads if download.urls for name in download.files}
+    if files.keys() <= downloads:
+        return None
+    return {name: None if name in downloads else file for name, file in files.items()}
 
 
 def files_of(sources: Sources) -> dict[str, Path]:
@@ -97,16 +112,17 @@ def unpack(sources: Sources, folder: Path) -> Sources:
 
 
 class _Finder:
-    def __init__(self, corpus: Corpus, folder: Path, raw: Path | None, downloads: Path):
+    def __init__(self, corpus: Corpus, folder: Path, raw: Path | None, downloads: Path | None):
         self.raw = raw
         self.local = raw or folder
-        self.downloads = downloads / corpus.name
+        self.downloads = None if downloads is None else downloads / corpus.name
         self.listed = {
             name: (download.urls, checksum)
             for download in corpus.downloads
             for name, checksum in download.files.items()
         }
         self.checked: set[Path] = set()
+        self.meant: dict[Path, str] = {}  # a file found -> the path in corpus.yml
 
     def find(self, part: Part, lang: str, side: str) -> Source:
         """The file of one language; an archive that is unpacked already will do."""
@@ -118,6 +134,11 @@ class _Finder:
         names = [path, path.removesuffix(".gz") if path.endswith(".gz") else path + ".gz"]
         for name in names + [Path(name).name for name in names]:
             if file := self._file(name):
+                if (other := self.meant.setdefault(file, path)) != path:
+                    raise ValueError(
+                        f"{file}: found for {path} and for {other}: put them into folders of these "
+                        "names"
+                    )
                 return Source(file, str(file), part.format, name, span=span)
         names = [part.archive, *names] if part.archive else names
         raise ValueError(f"{self.local}: found none of {', '.join(names)}")
@@ -126,6 +147,8 @@ class _Finder:
         """The file of that name, downloaded if need be; None where there is none."""
         urls, checksum = self.listed.get(name, ([], None))
         if self.raw is None and urls:
+            if self.downloads is None:
+                return Path(name)
             return fetch(name, urls, checksum, self.downloads)
         path = self.local / name
         if not path.is_file():

@@ -26,6 +26,7 @@ from ..files import (
     new_folder,
     read_json_or_none,
     scratch_folder,
+    sha256,
     write_json,
 )
 from ..text.control_words import as_unknown
@@ -129,19 +130,14 @@ class _Wanted:
         settings = data_settings(self.corpus)
         if (done["settings"], done["test_sets"]) != (settings, subsets(self.corpus)):
             return None
-        if self.raw is None and self.corpus.downloads:
+        # Downloads are told apart by the settings, which name them.
+        files = inputs.local_files(self.corpus, self.folder, self.raw)
+        if files is None:
             return done
-        return done if done["inputs"] == self.state(self.sources())["inputs"] else None
-
-
-def local_inputs(corpus: Corpus, folder: Path, raw: Path | None) -> dict[str, Path] | None:
-    """The original files by name; None where they are downloads, which the settings tell apart.
-
-    Args: as for `prepare`.
-    """
-    if raw is None and corpus.downloads:
-        return None
-    return inputs.files_of(inputs.locate(corpus, folder, raw, downloads=folder))
+        same = done["inputs"].keys() == files.keys() and all(
+            file is None or sha256(file) == done["inputs"][name] for name, file in files.items()
+        )
+        return done if same else None
 
 
 def data_settings(corpus: Corpus) -> dict:

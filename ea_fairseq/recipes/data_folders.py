@@ -93,7 +93,7 @@ def folder_for(
         work_dir: the folder of data/ and runs/
         corpus_name: the name of the corpus' folder
         corpus: its settings
-        inputs: the corpus' original files; None where they are downloads, or nobody looked
+        inputs: the corpus' original files, see `kept_text.changes`
         anew: runs that are thrown away, and so need no data
     """
     settings, test_sets = data_settings(corpus), subsets(corpus)

@@ -23,8 +23,8 @@ from .differences import differences
 #: In the run's folder, and what is in there beside the copies.
 FOLDER, NAME = "text", "corpus.json"
 
-#: Original files of a corpus, by name.
-Inputs = dict[str, Path]
+#: Original files of a corpus, by name; None for one that is a download.
+Inputs = dict[str, Path | None]
 
 
 def keep_text(run: Path, data: Path, corpus: Corpus) -> None:
@@ -71,7 +71,7 @@ def changes(
         prepared: the content of prepared.json
         settings: the settings asked for, as pipeline.data_settings gives them
         test_sets: the test sets asked for, as prepared.json has them
-        inputs: the original files; None where they are downloads, or nobody looked
+        inputs: the original files; None where all are downloads, or nobody looked
     """
     found = {
         f"corpus.yml: {name.replace('.', ': ')}": change
@@ -87,8 +87,8 @@ def changes(
         before = prepared["inputs"].get(name)
         if name not in inputs or before is None:
             found[name] = "there -> not there" if before else "not there -> there"
-        elif sha256(inputs[name]) != before:
-            size = inputs[name].stat().st_size
+        elif (file := inputs[name]) is not None and sha256(file) != before:
+            size = file.stat().st_size
             old = f"{sizes[name]:,} bytes" if name in sizes else "other content"
             other = " of other content" if sizes.get(name) == size else ""
             found[name] = f"{old} -> {size:,} bytes{other}"

@@ -11,7 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from ..corpus import config as corpus_config
-from ..corpus.pipeline import local_inputs
+from ..corpus.inputs import local_files
 from ..files import locked
 from . import commands, places
 from .averaging import fewer_than_asked_for
@@ -236,14 +236,14 @@ def find_runs(
 def original_files(
     recipe: Recipe, corpus: corpus_config.Corpus, args: argparse.Namespace
 ) -> Inputs | None:
-    """The corpus' files if it is to be prepared, by name; None where they are downloads.
+    """The corpus' files if it is to be prepared, see `local_files`; None where nobody looks.
 
     Raises:
         ValueError: a file or the folder ``--raw`` is missing, or a file has the wrong checksum.
     """
     if "prepare" not in args.steps:
         return None
-    return local_inputs(corpus, recipe.corpus.resolve().parent, args.raw)
+    return local_files(corpus, recipe.corpus.resolve().parent, args.raw)
 
 
 def print_commands(
