@@ -405,6 +405,7 @@ def test_mistakes_that_need_no_fairseq_are_found_before_it_is_imported(tmp_path)
         ("--seeds", "-1", "choose from 0 to"),
         ("--seeds", str(2**31), "choose from 0 to"),
         ("--name", "../x", "without slashes"),
+        ("--name", "..", "without slashes"),
         ("--name", "", "without slashes"),
     ],
 )
@@ -414,6 +415,13 @@ def test_options_of_the_runner_are_checked_before_anything_else(option, value, w
     error = capsys.readouterr().err
     assert error.startswith(f"ea-recipe: error: {option} ") and error.count("\n") == 1
     assert words in error
+
+
+def test_a_seed_that_is_given_twice_is_no_second_run(capsys):
+    """A table said of a single run: mean of two, and a standard deviation of 0."""
+    arguments = ["multi30k.de-en", "--variant", "ea_transformer_lite", "--dry-run", "--seeds"]
+    assert run_recipe.main([*arguments, "1", "2", "1"]) == 1
+    assert capsys.readouterr().err == "ea-recipe: error: --seeds 1 2 1: give each seed once\n"
 
 
 def test_numbers_at_the_ends_of_their_ranges_are_taken(tmp_path):
@@ -453,6 +461,18 @@ def test_tensorboard_writes_into_the_runs_folder(tmp_path):
     recipe = load_recipe(EXAMPLES / "cldr.de-en" / "transformer_lite.yml", ["tensorboard-logdir=x"])
     run = find_run(recipe, load_corpus(recipe.corpus), tmp_path, None, 1)
     assert f"--tensorboard-logdir={run.folder / 'x'}" in train_command(recipe, run)
+
+
+@pytest.mark.parametrize(
+    ("value", "used"), [("null", 10), ("false", 10), ("4", 4), ("1e1", 10), ("200", 10)]
+)
+def test_the_line_of_progress_has_records_whatever_the_recipe_logs(tmp_path, value, used):
+    """Of null, which leaves the option out, there was a traceback; of false, an interval of 0."""
+    changes = [f"log-interval={value}"]
+    recipe = load_recipe(EXAMPLES / "cldr.de-en" / "transformer_lite.yml", changes)
+    run = find_run(recipe, load_corpus(recipe.corpus), tmp_path, None, 1)
+    command = train_command(recipe, run, verbose=False)
+    assert [word for word in command if "--log-interval" in word] == [f"--log-interval={used}"]
 
 
 def test_every_option_that_a_message_proposes_is_one():

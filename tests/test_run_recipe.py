@@ -23,7 +23,11 @@ from ea_fairseq.compat.safe_loading import read_checkpoint
 from ea_fairseq.recipes import command as run_recipe
 from ea_fairseq.recipes.curves import read_curves
 from ea_fairseq.recipes.report import print_results, program
-from ea_fairseq.recipes.resuming import check_when_to_stop, progress
+from ea_fairseq.recipes.resuming import (
+    check_when_to_stop,
+    progress,
+    schedule_needs_max_update,
+)
 from ea_fairseq.recipes.runs import Run
 
 STEPS = ("train", "average", "generate", "evaluate")
@@ -261,6 +265,16 @@ def test_a_training_stopped_in_the_middle_of_an_epoch_may_end_with_that_epoch(re
     with pytest.raises(ValueError, match="cosine ends with max-update"):
         check_when_to_stop(tmp_path, cosine, cosine | {"max-update": updates + 9})
     check_when_to_stop(tmp_path, cosine, cosine | {"max-update": 0})
+
+
+@pytest.mark.parametrize("none", [None, False])
+def test_an_option_that_is_taken_back_leaves_a_schedule_to_max_update(none):
+    """Of a base: null and false leave it out of the command."""
+    falling = {"lr-scheduler": "polynomial_decay", "total-num-update": none}
+    assert schedule_needs_max_update(falling)
+    assert not schedule_needs_max_update(falling | {"total-num-update": 90})
+    assert schedule_needs_max_update({"lr-scheduler": "cosine", "lr-period-updates": none})
+    assert not schedule_needs_max_update({"lr-scheduler": "tri_stage", "phase-ratio": none})
 
 
 def test_what_changes_no_weight_and_the_same_number_written_otherwise_redo_nothing(recipes, main):

@@ -71,12 +71,14 @@ def main(argv: list[str] | None = None) -> int:
         ]
         recipes = [load_recipe(path, args.set) for path in paths]
         check_numbers(args)
-        if args.name is not None and (not args.name or Path(args.name).name != args.name):
+        if args.name is not None and (args.name in ("", "..") or Path(args.name).name != args.name):
             raise ValueError(f"--name {args.name!r}: choose the name of a folder, without slashes")
         if args.name and "{recipe}" not in args.name and len(recipes) > 1:
             raise ValueError(f"--name {args.name}: choose one recipe, or a name with {{recipe}}")
         if args.ensemble and len(set(args.seeds)) < 2:
             raise ValueError("--ensemble: give the --seeds of its models, two or more")
+        if len(set(args.seeds)) < len(args.seeds):  # one run would count as several in the means
+            raise ValueError(f"--seeds {' '.join(map(str, args.seeds))}: give each seed once")
         if args.fresh and "train" not in args.steps:
             raise ValueError("--fresh throws the training away: give it with the step train")
         corpora = [corpus_config.load(recipe.corpus) for recipe in recipes]

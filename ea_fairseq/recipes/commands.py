@@ -38,7 +38,7 @@ def train_command(recipe: Recipe, run: Run, verbose: bool = True) -> list[str]:
     """
     options = dict(recipe.options("train"))
     if not verbose:
-        interval = int(float(options.get("log-interval", 100)))
+        interval = int(float(options.get("log-interval") or 100))  # null and false: not given
         options |= {"log-format": "json", "log-interval": min(RECORDED, interval)}
     return [
         *(sys.executable, "-m", "fairseq_cli.train", str(run.data / "bin")),

@@ -36,10 +36,11 @@ def comparable(settings: dict[str, Any]) -> dict[str, Any]:
 
 def schedule_needs_max_update(train: dict[str, Any]) -> bool:
     """Whether the learning rate falls towards max-update, so that it is no mere end."""
+    given = {name for name, value in train.items() if value is not None and value is not False}
     needed = {
-        "polynomial_decay": "total-num-update" not in train,
-        "cosine": "lr-period-updates" not in train,
-        "tri_stage": "phase-ratio" in train,
+        "polynomial_decay": "total-num-update" not in given,
+        "cosine": "lr-period-updates" not in given,
+        "tri_stage": "phase-ratio" in given,
     }
     return needed.get(str(train.get("lr-scheduler")), False)
 
