@@ -10,6 +10,7 @@ from tiny_translation import arguments, command, make_corpus, run
 from ea_fairseq.corpus.config import load
 from ea_fairseq.files import locked
 from ea_fairseq.recipes import command as run_recipe
+from ea_fairseq.recipes import whole_recipe
 from ea_fairseq.recipes.data_folders import data_of_run, folder_for
 from ea_fairseq.recipes.kept_text import changes
 from ea_fairseq.recipes.recipe import load_recipe
@@ -127,6 +128,21 @@ def test_each_run_goes_on_with_its_own_data(recipe, main):
 def folders_of_data(work, recipe, name):
     loaded = load_recipe(recipe)
     return find_run(loaded, load(loaded.corpus), work, name, 1).data.name
+
+
+def test_a_run_that_begins_anew_leaves_the_data_of_others_alone(recipe):
+    """Its old data was prepared anew for it, and others had lost what they were trained on."""
+    loaded, other = load_recipe(recipe), run_folder(recipe, "other")
+    shutil.copytree(run_folder(recipe), other)
+    args = run_recipe.make_parser().parse_args(arguments(recipe, "--fresh"))
+    (run,) = whole_recipe.find_runs(loaded, load(loaded.corpus), args)
+    assert run.data.name == "tiny.de-en"
+    change_setting(recipe)
+    (run,) = whole_recipe.find_runs(loaded, load(loaded.corpus), args)
+    assert run.data.name == "tiny.de-en-2"
+    shutil.rmtree(other)
+    (run,) = whole_recipe.find_runs(loaded, load(loaded.corpus), args)
+    assert run.data.name == "tiny.de-en"
 
 
 def test_data_of_runs_that_are_thrown_away_or_gone_leaves_its_place(recipe):

@@ -8,6 +8,7 @@ import time
 
 import pytest
 
+from ea_fairseq.files import write_json
 from ea_fairseq.recipes import command as run_recipe
 from ea_fairseq.recipes import whole_recipe
 from ea_fairseq.recipes.progress import Display, Status
@@ -140,17 +141,21 @@ def wait_for(condition):
 
 
 def test_scores_are_shown_of_recipes_whose_runs_all_ended_well(tmp_path, monkeypatch, capsys):
-    """A run that was refused still has the results of its old settings: they are not these."""
+    """A run that was refused, or did some steps alone, still has the results of its old settings:
+    they are not these."""
     groups = {
         name: [Run(tmp_path, tmp_path / name / f"seed{k}", k, ("de", "en"), []) for k in (1, 2)]
-        for name in ("good", "refused", "unfinished")
+        for name in ("good", "refused", "unfinished", "other")
     }
     for runs in groups.values():
         for run in runs:
             run.folder.mkdir(parents=True)
-            run.results.touch()
+            # Options that change no weight do not count.
+            train = {"lr": 0.002 if run is groups["other"][1] else "1e-3", "log-interval": 5}
+            write_json(run.results, {"settings": {"train": train, "average": None}})
     groups["unfinished"][1].results.unlink()
-    recipes = [Recipe(tmp_path / f"{name}.yml", tmp_path, {}) for name in groups]
+    sections = {"train": {"lr": 0.001}, "average": None, "generate": {}}
+    recipes = [Recipe(tmp_path / f"{name}.yml", tmp_path, sections) for name in groups]
     args = run_recipe.make_parser().parse_args(["x", "--jobs", "2", "--seeds", "1", "2"])
     shown = []
     monkeypatch.setattr(whole_recipe, "find_runs", lambda recipe, *_: groups[recipe.name])
@@ -161,7 +166,7 @@ def test_scores_are_shown_of_recipes_whose_runs_all_ended_well(tmp_path, monkeyp
         "run_side_by_side",
         lambda jobs, at_once, show: {job.name: int(job.name == refused) for job in jobs},
     )
-    assert whole_recipe.run_all(recipes, [None] * 3, args) == 1
+    assert whole_recipe.run_all(recipes, [None] * 4, args) == 1
     assert shown == [groups["good"]]
     assert f"error: {refused} failed" in capsys.readouterr().err
 

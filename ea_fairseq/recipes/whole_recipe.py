@@ -12,11 +12,12 @@ from pathlib import Path
 
 from ..corpus import config as corpus_config
 from ..corpus.inputs import local_files
-from ..files import locked
+from ..files import locked, read_json
 from . import commands, places
 from .averaging import fewer_than_asked_for
 from .curves import read_curves
 from .data_folders import check_data, choosing_data, folder_for
+from .differences import differences
 from .ensembles import EnsembleRun, ensemble_of
 from .execution import execute
 from .kept_text import Inputs, trained_on
@@ -31,6 +32,7 @@ from .report import (
     print_results,
     shown,
 )
+from .resuming import comparable
 from .runs import Run, find_run
 from .side_by_side import Job, progress, run_side_by_side
 
@@ -176,13 +178,23 @@ def run_all(
     failed = [job for job in jobs if codes[job.name]]
     ended = {job.log for job in jobs if job not in failed}
     for recipe, corpus, runs in zip(recipes, corpora, groups, strict=True):
-        # A run that was refused, because its settings are others now, still has its old results.
-        if all(log_beside(run) in ended and run.results.exists() for run in runs):
-            # Which data each was trained on is known by now.
-            finish(recipe, corpus, find_runs(recipe, corpus, args), args)
+        # A run that was refused, or had some steps done, may have results of other settings still.
+        if all(log_beside(run) in ended and has_results(recipe, run) for run in runs):
+            # Which data each was trained on is known by now; --fresh is done.
+            begun = argparse.Namespace(**vars(args) | {"fresh": False})
+            finish(recipe, corpus, find_runs(recipe, corpus, begun), args)
     for job in failed:
         print(f"ea-recipe: error: {job.name} failed: see {shown(job.log)}", file=sys.stderr)
     return 1 if failed else 0
+
+
+def has_results(recipe: Recipe, run: Run) -> bool:
+    """Whether a run has results, and with the recipe's settings as they are."""
+    if not run.results.exists():
+        return False
+    settings = read_json(run.results)["settings"]
+    now = {section: recipe.sections[section] for section in settings}
+    return not differences(comparable(settings), comparable(now))
 
 
 def job_of(recipe: Recipe, run: Run, args: argparse.Namespace) -> Job:
@@ -230,7 +242,10 @@ def find_runs(
         if run.folder not in anew:
             check_data(work_dir, recipe.corpus_name, run.folder, corpus, inputs)
     data = folder_for(work_dir, recipe.corpus_name, corpus, inputs, anew)
-    return [run if trained_on(run.folder) else replace(run, data=data) for run in runs]
+    return [
+        run if trained_on(run.folder) and run.folder not in anew else replace(run, data=data)
+        for run in runs
+    ]
 
 
 def original_files(
