@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import torch
 from fairseq.data import Dictionary
+from fairseq.data.indexed_dataset import IndexedDatasetBuilder
 from fairseq.tasks.translation import TranslationConfig, TranslationTask
 from fairseq_commands import USER_DIR, binarize, corpus, generation, run, trained, training
 from small_models import build_strong, padded, score, sentences
@@ -88,6 +89,12 @@ def keep_lines(name, count):
     return change
 
 
+def write_of_old(path):
+    builder = IndexedDatasetBuilder(f"{path}.bin")
+    builder.add_item(torch.tensor([5, 2]))
+    builder.finalize(f"{path}.idx")
+
+
 def append(name, text):
     return lambda folder: (folder / name).write_bytes((folder / name).read_bytes() + text)
 
@@ -122,6 +129,10 @@ FAULTS = {
     "index of something else": (
         overwrite("train.de-en.de.idx", 0, b"PK\3\4"),
         r"train\.de-en\.de\.idx is no index of binarized data: it begins with b'PK",
+    ),
+    "fairseq's oldest format": (
+        lambda folder: write_of_old(folder / "train.de-en.de"),
+        r"train\.de-en\.de\.idx has the format of --dataset-impl lazy and cached, which several",
     ),
     "data missing": (remove("train.de-en.en.bin"), r"train\.de-en\.en\.bin is missing"),
     "index missing": (remove("valid.de-en.de.idx"), r"valid\.de-en\.de\.idx is missing"),

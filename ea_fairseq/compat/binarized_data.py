@@ -7,7 +7,9 @@ when a task loads it, before anything is trained or translated.
 
 Replaced in fairseq:
 - ``indexed_dataset.make_dataset``: checks the two files, and the token numbers where the dictionary
-  is known, before they are opened.
+  is known, before they are opened. The format of fairseq's early days (``lazy``, ``cached``) is
+  refused: ``cached`` ends in a traceback before its first batch, and with ``lazy`` the processes
+  that load data share one place in the file, so that they get parts of one another's sentences.
 - ``indexed_dataset.dataset_exists``: takes data of which one file of the two is missing for no
   data; with several parts (``train``, ``train1``, ...) training went on without it.
 - ``translation.load_langpair_dataset``: source and target of different length, in one line. Of
@@ -206,12 +208,19 @@ def _check_before_opening(original: Callable[..., Any]) -> Callable[..., Any]:
         if impl in ("mmap", "cached", "lazy") and _check_pair(path):
             with open(path + ".idx", "rb") as file:
                 old = file.read(8) == IndexedDataset._HDR_MAGIC
-            if not old:
-                kind = check_files(path)
-                if dictionary is not None:
-                    check_tokens(path, kind, dictionary)
-            if old == (impl == "mmap"):
-                raise UserError(f"--dataset-impl {impl} does not fit {path}.idx, of another format")
+            if old:
+                raise UserError(
+                    f"{path}.idx has the format of --dataset-impl lazy and cached, which several "
+                    "processes cannot read: binarize the text again with the default, mmap"
+                )
+            kind = check_files(path)
+            if dictionary is not None:
+                check_tokens(path, kind, dictionary)
+            if impl != "mmap":
+                raise UserError(
+                    f"--dataset-impl {impl} does not fit {path}.idx, whose format is mmap: leave "
+                    "the option out"
+                )
         return original(path, impl, fix_lua_indexing=fix_lua_indexing, dictionary=dictionary)
 
     return make_dataset

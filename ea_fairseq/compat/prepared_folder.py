@@ -8,7 +8,7 @@ Replaced in fairseq:
   alignments that are not there, and ``--bpe`` and ``--tokenizer`` were left out without a word;
   files of different length, or training text without a word, became data that no training takes; a
   folder with a dictionary, no text to make one of, and formats that it cannot write ended in
-  tracebacks.
+  tracebacks; data in fairseq's oldest format cannot be trained on (see `binarized_data`).
 """
 
 from __future__ import annotations
@@ -78,10 +78,13 @@ def _check_limits(args: argparse.Namespace) -> None:
 
 
 def _check_format(args: argparse.Namespace) -> None:
-    if args.dataset_impl in ("fasta", "huffman"):
+    problems = {
+        **dict.fromkeys(("fasta", "huffman"), "fairseq-preprocess cannot write it"),
+        **dict.fromkeys(("lazy", "cached"), "several processes cannot read it"),
+    }
+    if problem := problems.get(args.dataset_impl):
         raise UserError(
-            f"--dataset-impl {args.dataset_impl}: fairseq-preprocess cannot write it: choose mmap, "
-            "the default, raw or lazy"
+            f"--dataset-impl {args.dataset_impl}: {problem}: choose mmap, the default, or raw"
         )
 
 
