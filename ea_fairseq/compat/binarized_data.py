@@ -22,8 +22,8 @@ Replaced in fairseq:
   ``--score-reference`` and ``--prefix-size``, of data without target sentences, in one line.
 - ``Dictionary.add_from_file``: names no file when a line of it cannot be read.
 
-Formats other than fairseq's default (``--dataset-impl mmap``) are left alone. What cannot be found:
-a token number changed to another one that the dictionary has. Whether the dictionary is that of the
+Text that is not binarized (``--dataset-impl raw``) is left alone. What cannot be found: a token
+number changed to another one that the dictionary has. Whether the dictionary is that of the
 model is for ``text_identity``.
 """
 

@@ -108,34 +108,27 @@ def _make_batches(original: Callable[..., Any]) -> Callable[..., Any]:
         def encoded(text: str) -> str:
             return control_words.as_unknown(pieces(text))
 
-        for number, source in enumerate(sources, start=getattr(lines, "first", 1)):
+        first = getattr(lines, "first", 1)
+        for number, source in enumerate(sources, start=first):
             if words := control_words.found_in(pieces(source)):
                 logger.warning("line %d of the input: %s", number, control_words.message(words))
         _, lengths = task.get_interactive_tokens_and_lengths(sources, encoded)
         for row, length in enumerate(lengths):
+            problem = ""
             if length > most:
-                logger.error(
-                    "line %d of the input has %d tokens, %s takes %d; its translation is left"
-                    " empty",
-                    getattr(lines, "first", 1) + row,
-                    length,
-                    what,
-                    most,
-                )
-                lines[row] = ""
+                problem = f"{length} tokens, {what} takes {most}; its translation is left empty"
             elif search.constraints:
                 wanted = sum(len(encoded(text).split()) for text in lines[row].split("\t")[1:])
                 longest = max_positions[1] - 1 if isinstance(max_positions, tuple) else math.inf
                 room = limit_of(length, search.max_len_a, search.max_len_b, search.min_len, longest)
                 if wanted > room:
-                    logger.error(
-                        "line %d of the input has constraints of %d tokens, its translation may "
-                        "have %d (--max-len-b); it is left empty",
-                        getattr(lines, "first", 1) + row,
-                        wanted,
-                        room,
+                    problem = (
+                        f"constraints of {wanted} tokens, its translation may have {room} "
+                        "(--max-len-b); it is left empty"
                     )
-                    lines[row] = ""
+            if problem:
+                logger.error("line %d of the input has %s", first + row, problem)
+                lines[row] = ""
         return original(lines, cfg, task, max_positions, encoded)
 
     return make_batches
