@@ -132,8 +132,18 @@ def test_switches_that_fairseq_generate_leaves_without_effect():
             "--print-alignment --task language_modeling",
             "--print-alignment: a language model has no source to align with: leave it out",
         ),
-        ("generate", "--print-step", "--print-step and --retain-iter-history are not for the"),
-        ("generate", "--retain-iter-history", "--print-step and --retain-iter-history are not"),
+        ("generate", "--print-step", "--print-step, --retain-iter-history, --decoding-format and"),
+        ("generate", "--retain-iter-history", "--print-step, --retain-iter-history, --decoding"),
+        ("generate", "--decoding-format vote", "--print-step, --retain-iter-history, --decoding"),
+        ("interactive", "--iter-decode-max-iter 9", "--print-step, --retain-iter-history, --dec"),
+        ("generate", "--iter-decode-with-beam 2", "--print-step, --retain-iter-history, --decod"),
+        ("generate", "--eos-token x", "--eos-token x has no effect on the task translation: lea"),
+        (
+            "interactive",
+            "--retain-dropout-modules TransformerModel",
+            "--retain-dropout-modules has no effect without --retain-dropout: give that as well",
+        ),
+        ("generate", "--retain-dropout --retain-dropout-modules TransformerModel", None),
         ("generate", "--sampling-topk 3", "--sampling-topk and --sampling-topp need --sampling"),
         ("generate", "--sampling-topp 0.9", "--sampling-topk and --sampling-topp need --sampl"),
         (
@@ -192,6 +202,7 @@ def test_what_ends_in_a_traceback_is_refused(command, words, expected):
         ('{"temperature": 0}', "--temperature is 0: expected a number above 0"),
         ('{"beam": 4, "diverse_beam_groups": 3}', "--diverse-beam-groups 3 does not divide --bea"),
         ('{"sampling_topk": 3}', "--sampling-topk and --sampling-topp need --sampling as well"),
+        ('{"iter_decode_with_beam": 2}', "--print-step, --retain-iter-history, --decoding-format"),
         ('{"sampling": "false"}', 'sampling is "false": expected true or false'),  # it drew
         (
             '{"sampling": true, "beam": 3, "lenpen": 1, "max_len_a": 1, "no_repeat_ngram_size": 2}',

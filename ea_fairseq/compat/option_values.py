@@ -25,6 +25,17 @@ from ..recipes import ranges
 
 _SUBWORDS = "subword_nmt, @@, sentencepiece, wordpiece, letter, silence, _EOW, none".split(", ")
 _STEP_BY_STEP = ("translation", "language_modeling")
+#: Options of models that write all words at once, and improve them -> their defaults.
+_ITERATIVE: dict[str, Any] = {
+    "print_step": False,
+    "retain_iter_history": False,
+    "decoding_format": None,
+    "iter_decode_eos_penalty": 0.0,
+    "iter_decode_max_iter": 10,
+    "iter_decode_force_max_iter": False,
+    "iter_decode_with_beam": 1,
+    "iter_decode_with_external_reranker": False,
+}
 #: Type of a setting -> those of its values in JSON, and in words.
 _KINDS: dict[Any, tuple[tuple[type, ...], str]] = {
     bool: ((bool,), "true or false"),
@@ -207,9 +218,22 @@ _REFUSED: list[tuple[str, Callable[[argparse.Namespace], bool], str]] = [
         "--print-alignment: a language model has no source to align with: leave it out",
     ),
     (
-        "print_step retain_iter_history task",  # of models that write all words at once
-        lambda a: a.task in _STEP_BY_STEP and (a.print_step or a.retain_iter_history),
-        "--print-step and --retain-iter-history are not for the task {task}: leave them out",
+        "print_step retain_iter_history iter_decode_max_iter task",
+        lambda a: (
+            a.task in _STEP_BY_STEP and any(getattr(a, n) != d for n, d in _ITERATIVE.items())
+        ),
+        "--print-step, --retain-iter-history, --decoding-format and --iter-decode-... are not for "
+        "the task {task}, whose models write word by word: leave them out",
+    ),
+    (
+        "eos_token task beam",
+        lambda a: a.task in _STEP_BY_STEP and a.eos_token is not None,
+        "--eos-token {eos_token} has no effect on the task {task}: leave it out",
+    ),
+    (
+        "retain_dropout_modules retain_dropout beam",
+        lambda a: a.retain_dropout_modules is not None and not a.retain_dropout,
+        "--retain-dropout-modules has no effect without --retain-dropout: give that as well",
     ),
     (
         "path num_shards beam",  # of fairseq-generate: fairseq-eval-lm knows shards
@@ -251,9 +275,9 @@ def _check_eval_bleu_args(text: str) -> None:
             raise UserError(f"{option}: {name} is {json.dumps(value)}: expected {expected}")
         ranges.check(name.replace("_", "-"), value, f"{option}: {name}")
     defaults = {name: field.default for name, field in known.items()}
-    settings = argparse.Namespace(**(defaults | given))
+    settings = argparse.Namespace(**(defaults | given), task="translation")
     for names, is_wrong, message in _REFUSED:
-        words = set(names.split())  # one hypothesis is scored, however many are drawn
+        words = set(names.split()) - {"task"}  # one hypothesis is scored, however many are drawn
         if words <= known.keys() - {"nbest"} and is_wrong(settings):
             raise UserError(f"{option}: " + message.format_map(vars(settings)))
 
