@@ -29,6 +29,7 @@ from ea_fairseq.recipes.resuming import (
     schedule_needs_max_update,
 )
 from ea_fairseq.recipes.runs import Run
+from ea_fairseq.translation.exporting import checkpoint_of_run
 
 STEPS = ("train", "average", "generate", "evaluate")
 
@@ -304,6 +305,14 @@ def test_a_table_of_other_settings_is_not_shown(recipes, main):
     options = ("--set", "generate.beam=1", "--steps", "average")
     code, output = main(recipes / "transformer_lite.yml", *options)
     assert code == 0 and "average   done before" in output and "| test set" not in output
+
+
+def test_a_run_that_averages_no_longer_is_used_without_its_average(recipes, main):
+    """What takes a run's model takes averaged.pt first, with scores of another checkpoint."""
+    run = copy_run(recipes, "transformer_lite", "best")
+    options = ("--name", "best", "--set", "average=null", "--steps", "average")
+    assert main(recipes / "transformer_lite.yml", *options)[0] == 0
+    assert checkpoint_of_run(run) == run / "checkpoints" / "checkpoint_best.pt"
 
 
 def test_a_recipe_is_the_same_from_within_its_folder(recipes, main, monkeypatch):

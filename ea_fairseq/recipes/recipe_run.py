@@ -187,8 +187,11 @@ class RecipeRun:
     def _average(self) -> None:
         if self.recipe.sections["average"] is not None:
             self._execute(commands.average_command(self.recipe, self.run), "average", Status())
-        elif not self.run.model(self.recipe).exists():
+            return
+        if not self.run.model(self.recipe).exists():
             raise ValueError(f"{self.run.model(self.recipe)}: training wrote no best checkpoint")
+        # Of other settings, and what takes a run's model takes its average where there is one.
+        self.run.averaged.unlink(missing_ok=True)
 
     def _generate(self) -> None:
         with scratch_folder(self.run.folder / "generate" / "partial") as partial:

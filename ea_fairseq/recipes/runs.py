@@ -48,11 +48,16 @@ class Run:
         """fairseq-train's --save-dir."""
         return self.folder / "checkpoints"
 
+    @property
+    def averaged(self) -> Path:
+        """The average of checkpoints, where the recipe has one."""
+        return self.folder / "averaged.pt"
+
     def model(self, recipe: Recipe) -> Path:
         """The checkpoint that translates: the average, or the best where nothing is averaged."""
         if recipe.sections["average"] is None:
             return self.checkpoints / "checkpoint_best.pt"
-        return self.folder / "averaged.pt"
+        return self.averaged
 
     def models(self, recipe: Recipe) -> list[Path]:
         """The checkpoints that translate: one, or those of the members."""
