@@ -87,12 +87,8 @@ def export(args: argparse.Namespace) -> None:
     from ea_fairseq.translation.exporting import export_checkpoint, export_run
 
     if is_folder:
-        for option in export_run(args.model, args.output):
-            print(
-                f"warning: generate: {option} is no option of Translator, whose search does "
-                "without it",
-                file=sys.stderr,
-            )
+        for lack in export_run(args.model, args.output):
+            print(f"warning: {lack}", file=sys.stderr)
         return
     tokenize = {"tokenizer": args.tokenizer or "none", "lowercase": args.lowercase}
     languages = (args.source_lang, args.target_lang)

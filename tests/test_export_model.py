@@ -88,6 +88,12 @@ def test_a_runs_folder_takes_its_text_scores_and_search_along(folders, tmp_path,
     config = Translator(tmp_path / "out").config
     assert (config.search.beam, config.scores, config.text.subword) == (3, scores, "bpe")
     assert config.longest == Longest(tokens=6, sentences=2)
+    # Of a run that is not finished, whose data is gone, the folder has less, which is said.
+    for missing, said in (("results.json", f"{run}: has no results"), ("data", "data: is gone")):
+        (run / missing).rename(run / "away")
+        assert export_model.main([str(run), str(tmp_path / f"without {missing}")]) == 0
+        assert said in capsys.readouterr().err
+        (run / "away").rename(run / missing)
     # What commands that take a run export by themselves is made anew where the run went on.
     own = exported_run(run)
     written = (own / "config.json").stat().st_mtime_ns
@@ -100,6 +106,7 @@ def test_a_runs_folder_takes_its_text_scores_and_search_along(folders, tmp_path,
             seconds = written / 1e9 + (9 if name == newer else -9)
             os.utime(run / name, (seconds, seconds))
         assert Translator(exported_run(run)).config.search.beam == beam
+    assert capsys.readouterr().err.count("sampling is no option of Translator") == 3
     # Its checkpoint alone does not take the codes along, which is said.
     given = [str(run / "averaged.pt"), str(tmp_path / "alone"), "--data", str(run / "text")]
     assert export_model.main([*given, "-s", "de", "-t", "en"]) == 0

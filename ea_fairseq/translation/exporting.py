@@ -72,13 +72,14 @@ def export_run(run: Path, folder: Path) -> list[str]:
         folder: the model folder
 
     Returns:
-        options of the run's search that Translator does not have
+        what the folder lacks of the run, a sentence each
 
     Raises:
         UserError: naming what is missing.
     """
     checkpoint = checkpoint_of_run(run)
     corpus, codes, dictionaries, data = _text_of_run(run)
+    lacks = []
     results = read_json(run / "results.json") if (run / "results.json").exists() else {}
     tokenize, subword = tokenization(corpus["tokenize"]), corpus["subword"]
     if "language" in corpus:
@@ -87,13 +88,24 @@ def export_run(run: Path, folder: Path) -> list[str]:
             subword = "bytes"
         text = TextSettings(corpus["language"], corpus["language"], tokenize, subword)
         trained = TrainedModel(checkpoint, dictionaries)
-        longest, search, unknown = Longest(), _GOING_ON, []
+        longest, search = Longest(), _GOING_ON
     else:
         text = TextSettings(corpus["source_lang"], corpus["target_lang"], tokenize, subword)
         trained = TrainedModel(checkpoint, dictionaries, (text.source_lang, text.target_lang))
-        lines = (_lines(data / kind / f"train.{text.source_lang}") for kind in ("raw", "bpe"))
-        longest = longest_sources(*lines, text.source_lang)
+        sources = [data / kind / f"train.{text.source_lang}" for kind in ("raw", "bpe")]
+        if not all(path.exists() for path in sources):
+            lacks.append(f"{data}: is gone: a line of several sentences is translated as one")
+        longest = longest_sources(*map(_lines, sources), text.source_lang)
         search, unknown = search_settings(results.get("settings", {}).get("generate") or {})
+        if not results:
+            lacks.append(
+                f"{run}: has no results yet: without scores, and with beam {search.beam} and "
+                "length penalty 1 whatever the recipe says; finish the run for its own search"
+            )
+        lacks += (
+            f"generate: {option} is no option of Translator, whose search does without it"
+            for option in unknown
+        )
     config = ModelConfig(
         trained.arch,
         trained.options,
@@ -108,11 +120,13 @@ def export_run(run: Path, folder: Path) -> list[str]:
     weights = unshared_weights(trained.model)
     codes = None if config.codes is None else codes
     write_model_folder(folder, config, weights, trained.dictionaries, codes)
-    return unknown
+    return lacks
 
 
 def exported_run(run: Path) -> Path:
     """The model folder of a run, <run>/model, made anew where it is older than the run's model.
+
+    What it lacks of the run is said.
 
     Raises:
         UserError: as `export_run`.
@@ -121,7 +135,8 @@ def exported_run(run: Path) -> Path:
     config, sources = folder / CONFIG, [checkpoint, run / "results.json"]
     newest = max(path.stat().st_mtime for path in sources if path.exists())
     if not config.exists() or config.stat().st_mtime < newest:
-        export_run(run, folder)
+        for lack in export_run(run, folder):
+            print(f"warning: {lack}", file=sys.stderr)
     return folder
 
 
