@@ -6,7 +6,7 @@
 
 A folder is that of a recipe with all its seeds, or of one run. Core hours are hours of training,
 validations included, times the threads (ea-recipe's --threads); what else ran on the machine
-is in them.
+is in them. Of runs without --threads they are left out.
 """
 
 from __future__ import annotations
@@ -41,6 +41,8 @@ def main(argv: list[str] | None = None) -> int:
     if len(rows) > 1:
         lines.append(mean_of(rows))
     print(table(HEADER, lines))
+    for reason in dict.fromkeys(row["no core hours"] for row in rows if row["no core hours"]):
+        print(f"\nno core hours: {reason}")
     for row in rows:
         if row["B"] is None:
             best = row["best of B"]
@@ -82,15 +84,15 @@ def match(baseline: Path, model: Path) -> dict[str, Any]:
             raise ValueError(f"{path}: its training has not ended: give its command again")
     ratios = None
     if reached is not None:
-        ratios = {
-            name: getattr(reached, cost) / getattr(best, cost) for name, cost in COSTS.items()
-        }
+        costs = {name: (getattr(reached, c), getattr(best, c)) for name, c in COSTS.items()}
+        ratios = {name: b / a if a and b is not None else None for name, (b, a) in costs.items()}
     return {
         "seed": baseline.name,
         "A": vars(best),
         "B": vars(reached) if reached else None,
         "best of B": second.best.perplexity,
         "B / A": ratios,
+        "no core hours": first.no_hours or second.no_hours,
     }
 
 
@@ -101,7 +103,8 @@ def as_text(row: dict[str, Any]) -> list[str]:
     for name, cost in COSTS.items():
         reached = row["B"] is not None
         cells += [_shown(row["B"], cost) if reached else "never"]
-        cells += [f"{row['B / A'][name]:.2f}" if reached else ""]
+        ratio = row["B / A"][name] if reached else None
+        cells += ["" if ratio is None else f"{ratio:.2f}"]
     return cells
 
 
@@ -110,12 +113,15 @@ def mean_of(rows: list[dict[str, Any]]) -> list[str]:
     cells = ["mean", *[""] * (1 + len(COSTS))]
     for name in COSTS:
         ratios = [row["B / A"][name] for row in rows if row["B / A"]]
+        ratios = [ratio for ratio in ratios if ratio is not None]
         cells += ["", mean_and_deviation(ratios) if len(ratios) == len(rows) else ""]
     return cells
 
 
 def _shown(milestone: dict[str, Any], cost: str) -> str:
     value = milestone[cost]
+    if value is None:
+        return ""
     return f"{value:.2f}" if cost == "core_hours" else f"{value:,}"
 
 

@@ -82,6 +82,17 @@ def test_core_hours_count_the_threads(tmp_path):
     assert row["B / A"]["core hours"] == pytest.approx(2)
 
 
+def test_without_a_number_of_threads_there_are_no_core_hours(tmp_path, capsys):
+    for name in "AB":
+        log = write_log(tmp_path / name, [9.0, 5.0]) / "logs" / "train.log"
+        log.write_text(log.read_text().replace("OMP_NUM_THREADS=1 ", ""))
+    (row,) = rows_of(tmp_path, "A", "B")
+    assert row["B / A"] == {"epochs": 1, "updates": 1, "core hours": None}
+    table, note = capsys.readouterr().out.strip().splitlines()[-3::2]
+    assert [cell.strip() for cell in table.split("|")[1:-1]][-2:] == ["", ""]
+    assert note.startswith(f"no core hours: {tmp_path / 'A'}") and note.endswith("it is not given")
+
+
 def test_a_training_that_may_yet_be_better_is_refused(tmp_path, capsys):
     for name, last in (("A", 5.0), ("B", 6.0), ("C", 4.0)):
         (write_log(tmp_path / name, [9.0, last]) / "steps").mkdir()
@@ -110,7 +121,5 @@ def test_runs_that_do_not_compare_are_named(tmp_path, capsys):
     assert "no seed in common" in error("A", "B")
     assert f"{tmp_path / 'C'}: no run" in error("A/seed1", "C")
     log = a / "logs" / "train.log"
-    log.write_text(log.read_text().replace("OMP_NUM_THREADS=1 ", ""))
-    assert "threads (--threads); it is not given" in error("A/seed1", "B/seed2")
     log.write_text(log.read_text().replace("valid_ppl", "valid_other"))
     assert "no perplexities" in error("A/seed1", "B/seed2")

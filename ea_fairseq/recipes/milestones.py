@@ -11,20 +11,27 @@ from .curves import Curves, read_curves
 
 @dataclass(frozen=True)
 class Milestone:
-    """A validation, and what training had cost by then, validations included."""
+    """A validation, and what training had cost by then, validations included.
+
+    Without core hours where the number of threads is not known.
+    """
 
     perplexity: float
     epoch: int
     updates: int
-    core_hours: float
+    core_hours: float | None
 
 
 @dataclass(frozen=True)
 class Progress:
-    """The validations of one training, in order, and whether more are to come."""
+    """The validations of one training, in order, and whether more are to come.
+
+    With the reason for which core hours are not known, if they are not.
+    """
 
     validations: list[Milestone]
     ended: bool
+    no_hours: str
 
     @property
     def best(self) -> Milestone:
@@ -41,7 +48,7 @@ def read_progress(run: Path) -> Progress:
     """The validations that a run's training logged.
 
     Raises:
-        ValueError: no log, no perplexities in it, or a number of threads that is not known.
+        ValueError: no log, or no perplexities in it.
     """
     log = run / "logs" / "train.log"
     if not log.exists():
@@ -51,11 +58,14 @@ def read_progress(run: Path) -> Progress:
     if not updates:
         raise ValueError(f"{log}: no perplexities of the validation set in it")
     threads = _threads(log)
-    hours = [minutes / 60 * threads for minutes in curves.minutes(updates)]
+    known = len(threads) == 1 and "not given" not in threads
+    hours = [m / 60 * int(threads[0]) if known else None for m in curves.minutes(updates)]
     epochs = _epochs(curves, updates)
     found = zip(perplexities, epochs, updates, hours, strict=True)
     ended = not (run / "steps").exists() or (run / "steps" / "train.json").exists()
-    return Progress([Milestone(*values) for values in found], ended)
+    listed = ", ".join(threads) or "not logged"
+    no_hours = f"{log}: they need one number of threads (--threads); it is {listed}"
+    return Progress([Milestone(*values) for values in found], ended, "" if known else no_hours)
 
 
 def _epochs(curves: Curves, updates: list[int]) -> list[int]:
@@ -64,13 +74,9 @@ def _epochs(curves: Curves, updates: list[int]) -> list[int]:
     return [int(logged[update]) for update in updates]
 
 
-def _threads(log: Path) -> int:
+def _threads(log: Path) -> list[str]:
     """Threads of the training, from the commands that the runner wrote into its log."""
     text = log.read_text(encoding="utf-8", errors="replace")
     commands = re.findall(r"^\$ (.*fairseq_cli\.train.*)", text, re.MULTILINE)
-    given = {re.search(r"\bOMP_NUM_THREADS=(\d+)", command) for command in commands}
-    numbers = {match[1] if match else "not given" for match in given}
-    if len(numbers) != 1 or "not given" in numbers:
-        found = ", ".join(sorted(numbers)) or "not logged"
-        raise ValueError(f"{log}: core hours need one number of threads (--threads); it is {found}")
-    return int(numbers.pop())
+    given = (re.search(r"\bOMP_NUM_THREADS=(\d+)", command) for command in commands)
+    return sorted({match[1] if match else "not given" for match in given})
