@@ -119,10 +119,9 @@ def load_library() -> ctypes.CDLL | None:
     command = compiler()
     if command is None:
         named = os.environ.get("CXX")
-        logger.log(
-            logging.WARNING if named else logging.INFO,
-            "no C++ compiler%s: torch alone is used, which is slower",
-            f" (CXX is {named!r})" if named else "",
+        logger.warning(
+            "no C++ compiler (%s): torch alone is used, which is slower",
+            f"CXX is {named!r}" if named else "install g++, or name another in CXX",
         )
         return None
     try:
