@@ -3,6 +3,7 @@
 import gzip
 import json
 import re
+import shutil
 import subprocess
 
 import pytest
@@ -68,6 +69,7 @@ def test_files_and_folders_that_do_not_fit_are_named(files, tmp_path, capsys):
         [str(tmp_path / f"{name}.{lang}") for lang in ("de", "en")] for name in ("wide", "packed")
     )
     new = str(tmp_path / "my.de-en")
+    dashed = [source, shutil.copy(target, target.replace(".en", ".pt-br"))]
     for arguments, words in {
         ("--new", new): "give both",
         ("--files", *files): "give both",
@@ -78,6 +80,7 @@ def test_files_and_folders_that_do_not_fit_are_named(files, tmp_path, capsys):
         ("--new", str(tmp_path / "my"), "--files", source, str(tmp_path / "all.fr")): "100 lines",
         ("--new", str(tmp_path / "there"), "--files", *files): "there already",
         ("--new", str(tmp_path / "a b"), "--files", *files): "without space",
+        ("--new", new, "--files", *dashed): ".pt-br: pt-br is no language code",
         ("--new", new, "--files", *wide): "wide.de: is UTF-16; make UTF-8 of it first: iconv -f",
         ("--new", new, "--files", *packed): "packed.de: is compressed (gzip); unpack it first",
     }.items():

@@ -14,8 +14,8 @@ from ..text.tokens import Tokenization
 KINDS = ("train", "valid", "test")
 SCHEMES = ("https://", "http://")  # of addresses to download from
 
-# A language is a part of options, of file names and of fairseq's pair de-en: no dash, no slash.
-_LANGUAGE = re.compile("[A-Za-z0-9]+(_[A-Za-z0-9]+)*")
+#: A language is a part of options, of file names and of fairseq's pair de-en: no dash, no slash.
+LANGUAGE = re.compile("[A-Za-z0-9]+(_[A-Za-z0-9]+)*")
 
 # What Moses' tokenizer would never leave whole; less what fairseq calls its own symbols.
 _TAG = re.compile(r"<(?!(?:s|pad|unk)>)[A-Za-z0-9_-]+>")
@@ -244,7 +244,7 @@ def _check_languages(data: dict) -> None:
     for key in ("language",) if "language" in data else ("source_lang", "target_lang"):
         if not isinstance(data.get(key), str):  # YAML reads the bare word `no` as false
             raise ValueError(f"{key} is {data.get(key)!r}: expected a language code, quoted")
-        if not _LANGUAGE.fullmatch(data[key]):
+        if not LANGUAGE.fullmatch(data[key]):
             raise ValueError(
                 f"{key} is {data[key]!r}: expected a language code of letters, digits and _"
             )

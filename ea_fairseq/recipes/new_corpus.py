@@ -7,6 +7,7 @@ import re
 import zlib
 from pathlib import Path
 
+from ..corpus.config import LANGUAGE
 from ..files import count_lines, new_folder, write_lines
 
 #: Pairs held out for each of validation and test, at most, and as a part of all.
@@ -148,6 +149,12 @@ def languages_of(files: list[Path]) -> tuple[str, str]:
         )
     if source == target:
         raise ValueError(f"--files {files[0]} {files[1]}: give one file for each language")
+    for file, language in zip(files, (source, target), strict=True):
+        if not LANGUAGE.fullmatch(language):
+            raise ValueError(
+                f"--files {file}: {language} is no language code of letters, digits and _, which "
+                "the name must end in: rename it"
+            )
     return source, target
 
 
