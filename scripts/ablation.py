@@ -12,11 +12,12 @@ out here on all test sets together. Intervals and p are those of compare.py.
 from __future__ import annotations
 
 import argparse
+import signal
 import sys
 from pathlib import Path
 from typing import Any
 
-from ea_fairseq.files import read_json, write_json, write_lines
+from ea_fairseq.files import check_outputs, read_json, write_json, write_lines
 from ea_fairseq.recipes import command
 from ea_fairseq.recipes.arguments import add_arguments
 from ea_fairseq.recipes.comparison import Row, Runs, compare, read_runs
@@ -67,6 +68,7 @@ def main(argv: list[str] | None = None) -> int:
     try:
         if args.samples < 1:
             raise ValueError(f"--samples {args.samples}: choose at least 1")
+        check_outputs({"--markdown": args.markdown, "--json": args.json})
         if not args.print:
             code = run_all(args)
             if code:
@@ -259,4 +261,6 @@ def as_table(rows: list[dict[str, Any]]) -> str:
 
 
 if __name__ == "__main__":
+    # SIGTERM as Ctrl-C, as ea-recipe has it: a training that runs saves what it has.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     sys.exit(main())

@@ -91,7 +91,7 @@ def make_parser() -> argparse.ArgumentParser:
 
 def measure(args: argparse.Namespace) -> None:
     """What the command line asks for."""
-    from ea_fairseq.files import read_lines, write_json
+    from ea_fairseq.files import check_outputs, read_lines, write_json
     from ea_fairseq.translation.plots import check_picture
 
     if len(args.model) > 2:
@@ -103,6 +103,7 @@ def measure(args: argparse.Namespace) -> None:
         raise ValueError(f"MODEL: {names[0]} is given twice")
     if args.tokens_per_sample is not None and args.tokens_per_sample < 1:
         raise ValueError(f"--tokens-per-sample {args.tokens_per_sample}: choose at least 1")
+    check_outputs({"--plot": args.plot, "--json": args.json}, [args.test])
     if args.plot:
         check_picture(args.plot)
     texts = read_lines(args.test)

@@ -324,6 +324,10 @@ def main(argv: list[str] | None = None) -> int:
             parser.error(f"{suite}: no such suite; choices: {', '.join(SUITES)}")
     if args.traffic and args.dtype != "float32":
         parser.error(f"--dtype {args.dtype}: the tables of --traffic have every type; leave it out")
+    if args.json and (args.traffic or args.profile):
+        parser.error(f"--json {args.json}: --traffic and --profile print alone; leave it out")
+    if args.suites and (args.traffic or args.inductor):
+        parser.error(f"{args.suites[0]}: --traffic and --inductor have no suites; leave it out")
     for name in ("bandwidth", "launch"):
         given = getattr(args, name)
         if given is not None and not 0 < given < 1e6:

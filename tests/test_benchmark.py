@@ -178,6 +178,8 @@ def test_language_models_are_measured_beside_the_plain_one(monkeypatch, capsys):
         (["--suite", "speed"], "speed: no such suite; choices: train, length, memory, decode"),
         (["--rounds", "0"], "--rounds 0 is too small"),
         (["--traffic", "--dtype", "bfloat16"], "--dtype bfloat16: the tables of --traffic have"),
+        (["--profile", "--json", "x"], "--json x: --traffic and --profile print alone; leave it"),
+        (["lm", "--traffic"], "lm: --traffic and --inductor have no suites; leave it out"),
         (["--arch", "lstm"], "--arch lstm: choose from "),
         (["--device", "cuda"], "--device cuda: torch sees no GPU"),
         (

@@ -171,6 +171,7 @@ def test_two_models_as_tables_numbers_and_a_picture(tmp_path, folder, capsys):
         (["ea"], "empty", [], "empty: no text in it"),
         (["ea"], "nothing", [], "nothing: no such file"),
         (["ea"], "test", ["--plot", "x.gif"], "x.gif: choose a name in .png"),
+        (["ea"], "test", ["--plot", "x.svg", "--json", "x.svg"], "x.svg: is the file of --plot"),
         (["ea", "ea"], "test", [], "is given twice"),
         (["ea"] * 3, "test", [], "MODEL: 3 are given: one, or two to compare"),
         (["none"], "test", [], "none: no such folder"),

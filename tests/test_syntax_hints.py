@@ -241,6 +241,15 @@ def test_parsers_get_words_and_give_ancestors(parser, monkeypatch):
     assert seen == ["ab c."] and found[0].tokens == ("ab", "c.")
 
 
+def test_the_text_is_not_written_over(made, tmp_path, capsys):
+    for name in ("text", "trees"):
+        status, _ = made(
+            "the cat catches a mouse .\n", conllu(CAT), "--output", str(tmp_path / name)
+        )
+        assert status == 1 and "is the same file as" in capsys.readouterr().err
+        assert (tmp_path / name).stat().st_size > 24
+
+
 @pytest.mark.parametrize("parser", FAKES)
 def test_a_parser_or_model_that_is_not_there_is_named(parser, monkeypatch, tmp_path, capsys):
     (tmp_path / "text").write_text("a\n")
