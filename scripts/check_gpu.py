@@ -361,6 +361,7 @@ def main(argv: list[str] | None = None) -> int:
     if not on_gpu:
         print("torch sees no GPU here: only the kernels' tests run, in Triton's interpreter")
     report: dict[str, Any] = {}
+    write_lines(check.out / "report.md", markdown(report))  # not that of an earlier check
     for name, part in parts(on_gpu).items():
         started = time.monotonic()
         check.begin_part(SHARE if on_gpu else 1.0)

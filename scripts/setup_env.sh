@@ -8,12 +8,14 @@
 
 repository=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 venv=${EA_VENV:-$repository/.venv}
+case $venv in /*) ;; *) venv=$PWD/$venv ;; esac
 python=$venv/bin/python
 
 # Prints the first Python that is 3.11 or 3.12. Asks each, since a name may promise too much.
 find_python() {
-    local candidate version others=""
-    for candidate in ${EA_PYTHON:-python3 python3.12 python3.11 python}; do
+    local candidate version others="" candidates=(python3 python3.12 python3.11 python)
+    [ -z "${EA_PYTHON:-}" ] || candidates=("$EA_PYTHON")
+    for candidate in "${candidates[@]}"; do
         version=$("$candidate" -c 'import sys; print("%d.%d" % sys.version_info[:2])' 2>/dev/null) \
             || continue
         case $version in
@@ -58,14 +60,19 @@ pinned_pip_install() {
         "$python" -m pip install --quiet --disable-pip-version-check "$@"
 }
 
+# What an environment with this requirement file was made of.
+wanted_of() {
+    (cd "$repository" && cat "$1" constraints.txt setup.py && "$python" --version && pwd)
+}
+
 setup_env() {
-    local stamp file wanted
+    local stamp file wanted stale=()
     if ! "$python" -m pip --version >/dev/null 2>&1; then
         make_venv || return 1
     fi
     for file in "$@"; do
         stamp=$venv/installed-$(basename "$file")
-        wanted=$(cd "$repository" && cat "$file" constraints.txt setup.py && "$python" --version && pwd)
+        wanted=$(wanted_of "$file")
         if [ -f "$stamp" ] && [ "$(cat "$stamp")" = "$wanted" ]; then
             continue
         fi
@@ -76,7 +83,12 @@ setup_env() {
             pinned_pip_install "$(grep '^torch==' "$file")" || return 1
         fi
         pinned_pip_install -r "$file" || return 1
-        pinned_pip_install --no-deps -e "$repository" || return 1
-        printf '%s\n' "$wanted" >"$stamp"
+        stale+=("$file")
     done
+    if [ ${#stale[@]} -gt 0 ]; then
+        pinned_pip_install --no-deps -e "$repository" || return 1
+        for file in "${stale[@]}"; do
+            wanted_of "$file" >"$venv/installed-$(basename "$file")"
+        done
+    fi
 }
