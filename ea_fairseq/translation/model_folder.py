@@ -285,8 +285,10 @@ def model_card(config: ModelConfig, parameters: int) -> list[str]:
         lines += ["| test set | measure | score | signature |", "|---|---|---|---|"]
         for test_set, scores in config.scores.items():
             for score in scores["scores"]:
-                label, signature = score["label"], score["signature"]
-                lines.append(f"| {test_set} | {label} | {score['score']:.2f} | `{signature}` |")
+                shown = f"{score['score']:.{score.get('digits', 2)}f}"
+                lines.append(
+                    f"| {test_set} | {score['label']} | {shown} | `{score['signature']}` |"
+                )
         lines.append("")
     longest = config.longest
     limits = [
