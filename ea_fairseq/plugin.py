@@ -45,11 +45,16 @@ def _register() -> None:
         import fairseq.tasks  # noqa: F401
     except Exception as error:
         raise _broken(error) from None
+    import torch
+
     from . import compat
     from .models import ea_transformer, ea_transformer_lm  # noqa: F401  (register architectures)
     from .syntax import criterion  # noqa: F401  (registers the criterion)
 
     compat.install()
+    # cuDNN's default cuts the products of float32 convolutions to 10 bits, on GPUs from Ampere on:
+    # one position alone, as in decoding, would differ from all at once.
+    torch.backends.cudnn.allow_tf32 = False
 
 
 def _broken(error: Exception) -> ImportError:

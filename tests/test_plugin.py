@@ -6,7 +6,8 @@ import sys
 import pytest
 
 KNOWS = "from fairseq.models import ARCH_MODEL_REGISTRY as a; assert 'ea_transformer_lite' in a"
-SAFE = "from ea_fairseq import compat; assert compat._installed"
+SAFE = "from ea_fairseq import compat; assert compat._installed; import torch; "
+SAFE += "assert not torch.backends.cudnn.allow_tf32"  # whole products in convolutions
 
 
 def run(code):

@@ -14,7 +14,7 @@ KERNELS = {
 }
 
 
-@pytest.mark.parametrize("capability", SHARED)
+@pytest.mark.parametrize("capability", [80, 90])
 def test_the_largest_forms_spill_no_registers_and_fit_shared_memory(capability):
     """Most heads, wide heads, largest kernel, all that is optional, causal maps too. Heads of 40
     numbers take the blocks of 64, and registers to know where they end.
@@ -42,11 +42,12 @@ def test_small_forms_spill_no_registers():
 
 def test_what_has_nothing_optional_compiles():
     """Triton compiles what stands behind a return, which the interpreter never sees: a step of
-    hypotheses that share their keys did not compile."""
-    with compiling("cuda", 80) as forms:
+    hypotheses that share their keys did not compile. For the newest chips, which take their own
+    way through the compiler."""
+    with compiling("cuda", 120) as forms:
         launch_all(1, 16, torch.bfloat16, 3, lower=False, optional=False)
     assert {form.kernel for form in forms} == KERNELS
-    assert [form for form in forms if form.spilled] == []
+    assert [form for form in forms if form.spilled or form.shared > SHARED[120]] == []
 
 
 def test_amd_compiles():

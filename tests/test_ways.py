@@ -21,6 +21,7 @@ def gpu(monkeypatch, caplog):
     def gpu(shape=(2, 4, 5, 8), dtype=torch.float32, kernel_size=3, src_len=7, cached=0, **machine):
         machine = {"capability": (9, 0), "triton": "3.7.1", "hip": None, "fault": None, **machine}
         monkeypatch.setattr(ways, "_fault", lambda _: machine["fault"])
+        monkeypatch.setenv("TRITON_INTERPRET", machine.get("interpreted", "0"))
         ways._triton_runs_on_gpu.cache_clear()
         ways._say.cache_clear()
         monkeypatch.setattr(torch.cuda, "get_device_name", lambda _: "a chip")
@@ -64,6 +65,7 @@ def test_a_gpu_takes_triton(gpu, dtype):
             "Triton 4.0.0+git1: the kernels need Triton from 3.4 on, before 4",
         ),
         ({"fault": "no cc"}, "a chip, Triton 3.7.1: no kernel starts (no cc)"),
+        ({"interpreted": "1"}, "Triton interprets its kernels (TRITON_INTERPRET=1)"),
         ({"triton": None}, "Triton cannot be imported"),
         ({"hip": "6.4"}, "nothing was tried on AMD; EA_FAIRSEQ_NATIVE=triton"),
         ({"dtype": torch.float64}, "not made for torch.float64 numbers"),
@@ -105,6 +107,19 @@ def test_a_kernel_that_does_not_start_says_why_in_a_line(monkeypatch, fault, sai
 
     monkeypatch.setattr(triton_launches, "start", start)
     assert ways._fault(1) == said
+
+
+def test_want_of_memory_says_nothing_about_triton(monkeypatch):
+    """Kept as a fault, it would leave a training without kernels from then on."""
+    pytest.importorskip("triton", reason="comes with torch's builds for GPUs")
+    from ea_fairseq.kernels import triton_launches
+
+    def start(device):
+        raise torch.OutOfMemoryError("CUDA out of memory")
+
+    monkeypatch.setattr(triton_launches, "start", start)
+    with pytest.raises(torch.OutOfMemoryError):
+        ways._fault(1)
 
 
 @pytest.mark.parametrize("switch, way", [("0", "torch"), ("cpp", "torch"), ("triton", "triton")])

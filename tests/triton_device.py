@@ -5,9 +5,12 @@ import os
 import pytest
 import torch
 
-from ea_fairseq.kernels.ways import interprets
+from ea_fairseq.kernels.ways import CAPABILITY, interprets
 
-ON_GPU = torch.cuda.is_available()
+# One that takes the kernels: of others they must not be asked for.
+ON_GPU = torch.cuda.is_available() and (
+    torch.version.hip is not None or torch.cuda.get_device_capability() >= CAPABILITY
+)
 DEVICE = "cuda" if ON_GPU else "cpu"
 on_triton = pytest.mark.skipif(
     not ON_GPU and not (interprets() and os.environ.get("EA_FAIRSEQ_NATIVE") == "triton"),

@@ -206,7 +206,7 @@ def _differentiate(ctx, grad_output, grad_evolved, grad_probs, _):
     carry = inputs[4]
     if grad_output is None:
         grad_output = torch.zeros_like(output)
-    grad_output = grad_output if grad_output.stride(-1) == 1 else grad_output.contiguous()
+    grad_output = _near(grad_output if grad_output.stride(-1) == 1 else grad_output.contiguous())
     grad_evolved = None if grad_evolved is None or not grad_evolved.numel() else grad_evolved
     correction = None
     if probs is None:

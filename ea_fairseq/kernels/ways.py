@@ -80,6 +80,9 @@ def _triton_runs_on_gpu(index: int | None) -> bool:
     except ImportError as error:
         _say(f"Triton cannot be imported ({error})")
         return False
+    if interprets():
+        _say("Triton interprets its kernels (TRITON_INTERPRET=1), which is for a CPU")
+        return False
     name, capability = torch.cuda.get_device_name(index), torch.cuda.get_device_capability(index)
     here = f"{name}, Triton {triton.__version__}"
     version = tuple(int(part) for part in re.findall(r"\d+", triton.__version__)[:2])
@@ -102,11 +105,17 @@ def _triton_runs_on_gpu(index: int | None) -> bool:
 
 def _fault(index: int | None) -> str | None:
     """Why Triton cannot start a kernel there, or None: it wants a C compiler, Python's headers, a
-    folder that it may write to and a chip that its compiler knows."""
+    folder that it may write to and a chip that its compiler knows.
+
+    Raises:
+        torch.OutOfMemoryError: which says nothing about Triton
+    """
     try:
         from .triton_launches import start
 
         start(torch.device("cuda", index))
+    except torch.OutOfMemoryError:
+        raise
     except Exception as error:  # of Triton, of its compilers or of the driver
         lines = str(error).strip().splitlines()
         return lines[0] if lines else type(error).__name__
@@ -122,4 +131,6 @@ def _torch_instead(what: str) -> str:
 @functools.cache
 def _say(reason: str) -> None:
     """Once each, however many layers meet it."""
-    logger.warning("%s: torch alone is used, which is slower", reason)
+    logger.warning(
+        "%s: torch alone is used, which is slower, and less exact in half precision", reason
+    )
