@@ -92,6 +92,27 @@ def test_files_and_folders_that_do_not_fit_are_named(files, tmp_path, capsys):
     assert "give a corpus" in capsys.readouterr().err
 
 
+def test_the_list_shows_in_what_runs_differ(tmp_path):
+    """Of any step but without effect; that others have not begun a step is no difference."""
+    train = {"arch": "x", "lr": "1e-3", "clip-norm": 1, "log-interval": 9}
+    generate = {"train": train, "average": None, "generate": {"beam": 5, "lenpen": 1}}
+    for name, step, settings in (
+        ("a", "train", {"seed": 1, "train": train}),
+        ("b", "generate", {"seed": 2, **generate}),
+        ("c", "generate", {**generate, "train": train | {"clip-norm": "2.0", "log-interval": 1}}),
+        ("d", "generate", {**generate, "generate": {"beam": 4, "lenpen": "1.0"}}),
+    ):
+        steps = tmp_path / "runs" / "my.de-en" / name / "seed1" / "steps"
+        steps.mkdir(parents=True)
+        (steps / f"{step}.started.json").write_text(json.dumps({"settings": settings}))
+    assert [row.split("|")[3].strip() for row in list_runs(tmp_path).splitlines()[2:]] == [
+        "x, lr 1e-3, clip-norm 1",
+        "x, lr 1e-3, clip-norm 1, generate.beam 5",
+        "x, lr 1e-3, clip-norm 2.0, generate.beam 5",
+        "x, lr 1e-3, clip-norm 1, generate.beam 4",
+    ]
+
+
 def test_the_list_shows_runs_with_settings_and_scores(tmp_path, capsys):
     assert list_runs(tmp_path).endswith("no runs yet")
     for name, train, score in (

@@ -9,20 +9,27 @@ from typing import Any
 
 from .. import yaml_file
 from ..files import is_locked, read_json_or_none
+from .differences import differences
 from .places import corpora
-from .recipe import variants
+from .recipe import SECTIONS, variants
+from .resuming import comparable
 from .tables import table
 
-#: Training options that tell runs from each other.
+#: Training options that are shown of every run; of others, those in which runs differ.
 SETTINGS = ("arch", "lr", "dropout", "max-epoch", "max-update", "patience")
 
 
 def list_runs(work_dir: Path) -> str:
     """The table, or a sentence where there is no run."""
     folders = sorted((work_dir / "runs").glob("*/*/seed*"), key=_order)
-    rows = [_row(folder) for folder in folders if folder.is_dir()]
-    if not rows:
+    folders = [folder for folder in folders if folder.is_dir()]
+    if not folders:
         return f"{work_dir}: no runs yet"
+    rows = []
+    for _, group in groupby(folders, key=lambda folder: folder.parts[-3]):
+        runs = list(group)
+        told = _differing([_all_settings(folder) for folder in runs])
+        rows += [_row(folder, told) for folder in runs]
     return table(["run", "state", "settings", "test set", "score", "value"], rows)
 
 
@@ -30,14 +37,14 @@ def _order(folder: Path) -> tuple[str, str, int, str]:
     return *folder.parts[-3:-1], len(folder.name), folder.name
 
 
-def _row(folder: Path) -> list[str]:
+def _row(folder: Path, told: list[str]) -> list[str]:
     results = read_json_or_none(folder / "results.json")
     score = ["", "", ""]
     if results is not None:
         test_set, scored = next(iter(results["scores"].items()))
         first = scored["scores"][0]
         score = [test_set, first["label"], f"{first['score']:.{first.get('digits', 2)}f}"]
-    return ["/".join(folder.parts[-3:]), _state(folder, results), _settings(folder), *score]
+    return ["/".join(folder.parts[-3:]), _state(folder, results), _settings(folder, told), *score]
 
 
 def _state(folder: Path, results: dict[str, Any] | None) -> str:
@@ -62,15 +69,41 @@ def _started(folder: Path, step: str) -> dict[str, Any] | None:
     return None if content is None else content["settings"]
 
 
-def _settings(folder: Path) -> str:
-    started = _started(folder, "train") or _started(folder, "generate")
-    if started is None:
-        return ""
-    train = started["train"]
-    found = [str(train["arch"])] if "arch" in train else []
-    found += [f"{name} {train[name]}" for name in SETTINGS[1:] if train.get(name) is not None]
-    found += [f"{name} {value}" for name, value in sorted(train.items()) if name.startswith("ea-")]
-    found += [f"ensemble of {len(started['models'])}"] if "models" in started else []
+def _all_settings(folder: Path) -> dict[str, Any]:
+    """Those of the last step that a run has begun: ``{"lr": "1e-3", "generate.beam": 5}``."""
+    steps = (_started(folder, step) for step in reversed(SECTIONS))
+    found = {}
+    for section, settings in comparable(next(filter(None, steps), None) or {}).items():
+        if section == "models":
+            found["ensemble of"] = len(settings)
+        elif isinstance(settings, dict):
+            within = "" if section == "train" else f"{section}."
+            found |= {f"{within}{name}": value for name, value in settings.items()}
+        elif section == "data":
+            found["data"] = str(settings)[:6]
+    return found
+
+
+def _differing(runs: list[dict[str, Any]]) -> list[str]:
+    """Settings that some of these runs have otherwise than others, or not at all; of steps that
+    not all have begun, those who have."""
+    names = sorted(set().union(*runs))
+    found = []
+    for name in names:
+        section = name.rpartition(".")[0]
+        peers = [run for run in runs if any(other.rpartition(".")[0] == section for other in run)]
+        if any(differences(peers[0].get(name), run.get(name)) for run in peers):
+            found.append(name)
+    return [name for name in found if name != "arch"]
+
+
+def _settings(folder: Path, told: list[str]) -> str:
+    """A run's architecture, some settings, and those told."""
+    settings = _all_settings(folder)
+    named = [name for name in settings if name.startswith("ea-")]
+    names = dict.fromkeys([*SETTINGS[1:], *sorted(named), "ensemble of", *told])
+    found = [str(settings["arch"])] if "arch" in settings else []
+    found += [f"{name} {settings[name]}" for name in names if settings.get(name) is not None]
     return ", ".join(found)
 
 
