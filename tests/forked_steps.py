@@ -7,12 +7,21 @@ from pathlib import Path
 import average_checkpoints
 import evaluate
 import prepare
+import pytest
 from fairseq_commands import run
 
 from ea_fairseq.corpus import binarize
+from ea_fairseq.recipes import command as runner
 from ea_fairseq.recipes import recipe_run, whole_recipe
 
 SCRIPTS = {"prepare": prepare, "average_checkpoints": average_checkpoints, "evaluate": evaluate}
+
+
+def recipe_in_forks(arguments):
+    """The runner's exit code, in a fixture that outlives its test."""
+    with pytest.MonkeyPatch.context() as patch:
+        in_forks(patch)
+        return runner.main(arguments)
 
 
 def in_forks(monkeypatch):

@@ -5,7 +5,8 @@ import shutil
 from pathlib import Path
 
 import pytest
-from tiny_translation import arguments, command, make_corpus, run
+from forked_steps import in_forks, recipe_in_forks
+from tiny_translation import arguments, make_corpus
 
 from ea_fairseq.corpus.config import load
 from ea_fairseq.files import locked
@@ -23,7 +24,7 @@ QUICK = ("--set", "max-epoch=1", "--set", "average=null")
 def trained(tmp_path_factory):
     """A recipe trained for one epoch."""
     recipe = make_corpus(tmp_path_factory.mktemp("kept")) / "transformer_lite.yml"
-    assert run(command(*arguments(recipe, *QUICK, "--steps", "prepare", "train"))).returncode == 0
+    assert recipe_in_forks(arguments(recipe, *QUICK, "--steps", "prepare", "train")) == 0
     return recipe
 
 
@@ -35,7 +36,9 @@ def recipe(trained, tmp_path):
 
 
 @pytest.fixture
-def main(capfd):
+def main(capfd, monkeypatch):
+    in_forks(monkeypatch)
+
     def call(recipe: Path, *options: str) -> tuple[int, str]:
         capfd.readouterr()
         code = run_recipe.main(arguments(recipe, *QUICK, *options))
