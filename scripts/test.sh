@@ -24,10 +24,10 @@ OMP_NUM_THREADS=1 "$python" -m pytest -q -n 2 --dist loadfile --no-loadscope-reo
   "${quick[@]}" "$@"
 if [[ $# -eq 0 ]]; then
   # What holds with the compiled attention maps must hold on torch alone.
-  OMP_NUM_THREADS=1 EA_FAIRSEQ_NATIVE=0 "$python" -m pytest -q -n 2 --dist load \
-    tests/test_ea_transformer.py tests/test_evolving.py tests/test_variants.py \
-    tests/test_multihead_attention.py
+  OMP_NUM_THREADS=1 EA_FAIRSEQ_NATIVE=0 "$python" -m pytest -q -n 2 --dist load "${quick[@]}" \
+    tests/test_ea_transformer.py tests/test_variants.py tests/test_multihead_attention.py
   # And what Triton computes on a GPU, interpreted here.
   OMP_NUM_THREADS=1 EA_FAIRSEQ_NATIVE=triton TRITON_INTERPRET=1 \
-    "$python" -m pytest -q -n 2 --dist load tests/test_triton_attention.py tests/test_triton_model.py
+    "$python" -m pytest -q -n 2 --dist load "${quick[@]}" \
+    tests/test_triton_attention.py tests/test_triton_model.py
 fi

@@ -11,8 +11,9 @@ torch.backends.cudnn.allow_tf32 = False
 #: The files that take longest, the longest first: begun last, they would leave all processes but
 #: one without work at the end (see scripts/test.sh).
 LONGEST = (
-    *("test_run_recipe", "test_readme", "test_docs", "test_language_model_recipes", "test_prepare"),
-    *("test_translate", "test_same_result", "test_dirty_input", "test_commands", "test_benchmark"),
+    *("test_run_recipe", "test_readme", "test_language_model_recipes", "test_prepare"),
+    *("test_commands", "test_atomic_saving", "test_translate", "test_sanitize", "test_same_result"),
+    *("test_dirty_input", "test_triton_compilation", "test_every_architecture", "test_docs"),
 )
 
 

@@ -198,15 +198,14 @@ def test_what_could_not_be_loaded_is_not_saved(tmp_path):
     "rate, arch",
     [("1e20", "transformer"), ("1e39", "transformer"), ("1e20", "ea_transformer_lite")],
 )
-def test_diverging_training_stops_in_one_line_with_finite_checkpoints(tmp_path, rate, arch):
+def test_diverging_training_stops_in_one_line_and_saves_nothing(tmp_path, rate, arch):
     arguments = training(corpus(), tmp_path, "--max-epoch", "2", "--save-interval-updates", "1")
     done = run("train", *arguments, "--lr", rate, "--arch", arch)
     assert done.status == 1
     last_line = done.errors().splitlines()[-1]
     assert last_line.startswith("error: ") and "Traceback" not in done.errors()
     assert "NaN" in last_line or "Nan" in last_line or "nan" in last_line
-    for path in tmp_path.glob("*.pt"):
-        assert all(value.isfinite().all() for value in read_checkpoint(str(path))["model"].values())
+    assert not list(tmp_path.glob("*.pt"))
 
 
 def test_a_validation_without_a_score_stops_the_training_and_is_never_the_best(tmp_path):

@@ -98,6 +98,7 @@ def test_missing_data_is_named(name, tmp_path):
     assert "Dataset not found" in refusal(data) and str(data) in refusal(data)
 
 
+@pytest.mark.slow
 def test_installed_command_ends_in_one_line(tmp_path):
     done = console_script("generate", *generation(corpus(), tmp_path / "none.pt"))
     assert done.returncode == 1 and "Traceback" not in done.stderr

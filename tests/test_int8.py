@@ -1,5 +1,6 @@
 """Translating with bytes: the same integers on every processor, close to float32."""
 
+import json
 import subprocess
 from pathlib import Path
 
@@ -120,9 +121,14 @@ def test_a_translator_of_bytes_translates_nearly_as_well(tmp_path):
 def test_the_command_translates_with_bytes(tmp_path, capsys):
     path = write_folder(tmp_path / "model")
     (tmp_path / "in.txt").write_text("w1 w2\nw3\n")
-    assert main([str(path), "--input", str(tmp_path / "in.txt"), "--dtype", "int8"]) == 0
-    expected = Translator(path, dtype="int8").translate(["w1 w2", "w3"])
-    assert capsys.readouterr().out.splitlines() == expected
+    options = ["--input", str(tmp_path / "in.txt"), "--json"]
+    assert main([str(path), *options, "--dtype", "int8"]) == 0
+    in_bytes = capsys.readouterr().out
+    assert main([str(path), *options]) == 0
+    assert capsys.readouterr().out != in_bytes
+    found = [json.loads(line)["score"] for line in in_bytes.splitlines()]
+    expected = Translator(path, dtype="int8").translate(["w1 w2", "w3"], details=True)
+    assert found == pytest.approx([one.score for one in expected])
 
 
 def test_bytes_where_they_cannot_be_are_refused(tmp_path):

@@ -315,12 +315,12 @@ def test_a_run_that_averages_no_longer_is_used_without_its_average(recipes, main
     assert checkpoint_of_run(run) == run / "checkpoints" / "checkpoint_best.pt"
 
 
-def test_a_recipe_is_the_same_from_within_its_folder(recipes, main, monkeypatch):
+def test_a_recipe_is_the_same_from_within_its_folder(recipes, capfd, monkeypatch):
     monkeypatch.chdir(recipes)
     options = arguments(recipes / "transformer_lite.yml", "--dry-run")[1:]
-    done = run(command("transformer_lite.yml", *options))
-    assert done.returncode == 0
-    assert str(seed_folder(recipes, "transformer_lite") / "checkpoints") in done.stdout
+    assert run_recipe.main(["transformer_lite.yml", *options]) == 0
+    checkpoints = seed_folder(recipes, "transformer_lite") / "checkpoints"
+    assert str(checkpoints) in capfd.readouterr().out
 
 
 def test_a_training_is_thrown_away_only_to_begin_anew(recipes, main):
@@ -371,6 +371,7 @@ def test_training_goes_on_where_the_last_checkpoint_was_cut_short(recipes, main)
     assert "Loaded checkpoint" in log and "begin training epoch" not in log
 
 
+@pytest.mark.slow
 def test_another_seed_is_another_run(recipes, main):
     code, _ = main(recipes / "transformer_lite.yml", "--seeds", "2", "--steps", "train")
     assert code == 0

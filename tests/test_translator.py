@@ -236,6 +236,7 @@ def test_bfloat16_translates(folder):
     found = Translator(folder, dtype="bfloat16").translate(TEXTS, details=True)
     exact = Translator(folder).translate(TEXTS, details=True)
     assert found[1].score == pytest.approx(exact[1].score, rel=0.1)
+    assert [one.score for one in found] != [one.score for one in exact]
 
 
 def test_threads_share_one(translator):

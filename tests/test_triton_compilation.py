@@ -50,6 +50,7 @@ def test_what_has_nothing_optional_compiles():
     assert [form for form in forms if form.spilled or form.shared > SHARED[120]] == []
 
 
+@pytest.mark.slow
 def test_amd_compiles():
     with compiling("hip", "gfx942", 64) as forms:
         launch_all(4, 40, torch.bfloat16, 3, lower=False)
