@@ -94,7 +94,7 @@ def test_training_names_what_is_missing(tmp_path, option):
         (["--beam", "0"], "--beam is 0: expected a number from 1"),
         (["--beam", "-2"], "--beam is -2: expected a number from 1"),
         (["--beam", "2", "--nbest", "3"], "--nbest is 3: choose from 1 to --beam 2"),
-        (["--beam", "2", "--sampling"], "--sampling with --beam 2 needs --nbest 2 as well"),
+        (["--beam", "2", "--sampling"], "--sampling with --beam 2 needs --nbest 2 as well, or "),
         (["--lenpen", "1000"], "--lenpen is 1000.0: expected a number from -10 to 10"),
         (["--post-process", "subwordnmt"], "--post-process is 'subwordnmt': choose from subword_n"),
     ],

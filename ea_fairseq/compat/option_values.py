@@ -86,7 +86,7 @@ _REFUSED: list[tuple[str, Callable[[argparse.Namespace], bool], str]] = [
     (
         "sampling beam nbest",
         lambda a: a.sampling and a.nbest != a.beam,
-        "--sampling with --beam {beam} needs --nbest {beam} as well",
+        "--sampling with --beam {beam} needs --nbest {beam} as well, or --beam {nbest}",
     ),
     (
         "beam post_process",
