@@ -80,6 +80,9 @@ def main(argv: list[str] | None = None) -> int:
     except (ValueError, OSError) as error:
         print(f"ablation.py: error: {error}", file=sys.stderr)
         return 1
+    except KeyboardInterrupt:
+        print("ablation.py: stopped", file=sys.stderr)
+        return 130
     parts = [args.score, as_table(rows)]
     if from_evolving:
         parts += [f"Difference from {EVOLVING} (95 % interval)", difference_table(from_evolving)]

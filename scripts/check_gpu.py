@@ -364,6 +364,7 @@ def main(argv: list[str] | None = None) -> int:
         print("torch sees no GPU here: only the kernels' tests run, in Triton's interpreter")
     report: dict[str, Any] = {}
     write_lines(check.out / "report.md", markdown(report))  # not that of an earlier check
+    (check.out / "report.json").unlink(missing_ok=True)
     for name, part in parts(on_gpu).items():
         started = time.monotonic()
         check.begin_part(SHARE if on_gpu else 1.0)

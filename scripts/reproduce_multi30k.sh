@@ -12,6 +12,7 @@
 #   published  English-German near the recipe of the published 41.02, seed 1       2 runs, to the end
 #   report     tables and pictures of what is finished, in <work-dir>/report
 #
+# --work-dir is work/ in the current folder where it is not given, as ea-recipe has it.
 # What is done is skipped, a stopped training goes on: after any interruption, give the same command
 # again. --jobs N does N runs of a step side by side, --dry-run prints the commands. Runs are
 # single-threaded; one takes 1 to 4 hours of a core.

@@ -92,7 +92,7 @@ def match(baseline: Path, model: Path) -> dict[str, Any]:
         "B": vars(reached) if reached else None,
         "best of B": second.best.perplexity,
         "B / A": ratios,
-        "no core hours": first.no_hours or second.no_hours,
+        "no core hours": first.no_hours or second.no_hours or None,
     }
 
 

@@ -168,7 +168,7 @@ def test_several_processes_may_build_at_once(load, copying, tmp_path):
     [
         ({"EA_FAIRSEQ_NATIVE": "0"}, ""),
         ({"CXX": "no-such-compiler -O2"}, "no C++ compiler (CXX is 'no-such-compiler -O2')"),
-        ({"PATH": "/nowhere"}, "no C++ compiler (install g++, or name another in CXX)"),
+        ({"PATH": "/nowhere", "CXX": ""}, "no C++ compiler (install g++, or name another in CXX)"),
         ({"CXX": "g++ '"}, 'no C++ compiler (CXX is "g++ \'")'),
         ({"CXX": "false"}, "did not build"),
     ],

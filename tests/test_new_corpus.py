@@ -96,20 +96,40 @@ def test_the_list_shows_in_what_runs_differ(tmp_path):
     """Of any step but without effect; that others have not begun a step is no difference."""
     train = {"arch": "x", "lr": "1e-3", "clip-norm": 1, "log-interval": 9}
     generate = {"train": train, "average": None, "generate": {"beam": 5, "lenpen": 1}}
-    for name, step, settings in (
-        ("a", "train", {"seed": 1, "train": train}),
-        ("b", "generate", {"seed": 2, **generate}),
-        ("c", "generate", {**generate, "train": train | {"clip-norm": "2.0", "log-interval": 1}}),
-        ("d", "generate", {**generate, "generate": {"beam": 4, "lenpen": "1.0"}}),
+    for began, (name, step, settings) in enumerate(
+        (
+            ("a", "train", {"seed": 1, "train": train}),
+            ("b", "generate", {"seed": 2, **generate}),
+            (
+                "c",
+                "generate",
+                {**generate, "train": train | {"clip-norm": "2.0", "log-interval": 1}},
+            ),
+            ("d", "generate", {**generate, "generate": {"beam": 4, "lenpen": "1.0"}}),
+            (
+                "e",
+                "generate",
+                {**generate, "average": {"num-epoch-checkpoints": 9}, "generate": {}},
+            ),
+            ("f", "evaluate", {**generate, "evaluate": {"lowercase": True}}),
+            ("g", "evaluate", {**generate, "evaluate": {}, "data": "1234567"}),
+            ("g", "train", {"train": train | {"max-epoch": 9}, "data": "1234567"}),  # went on
+            ("h", "generate", {**generate, "models": ["1", "2"]}),
+        )
     ):
         steps = tmp_path / "runs" / "my.de-en" / name / "seed1" / "steps"
-        steps.mkdir(parents=True)
-        (steps / f"{step}.started.json").write_text(json.dumps({"settings": settings}))
+        steps.mkdir(parents=True, exist_ok=True)
+        content = {"settings": settings, "began": began}
+        (steps / f"{step}.started.json").write_text(json.dumps(content))
     assert [row.split("|")[3].strip() for row in list_runs(tmp_path).splitlines()[2:]] == [
         "x, lr 1e-3, clip-norm 1",
-        "x, lr 1e-3, clip-norm 1, generate.beam 5",
-        "x, lr 1e-3, clip-norm 2.0, generate.beam 5",
-        "x, lr 1e-3, clip-norm 1, generate.beam 4",
+        "x, lr 1e-3, clip-norm 1, generate.beam 5, generate.lenpen 1",
+        "x, lr 1e-3, clip-norm 2.0, generate.beam 5, generate.lenpen 1",
+        "x, lr 1e-3, clip-norm 1, generate.beam 4, generate.lenpen 1.0",
+        "x, lr 1e-3, clip-norm 1, average.num-epoch-checkpoints 9",
+        "x, lr 1e-3, clip-norm 1, generate.beam 5, generate.lenpen 1",
+        "x, lr 1e-3, max-epoch 9, clip-norm 1",
+        "x, lr 1e-3, ensemble of 2, clip-norm 1, generate.beam 5, generate.lenpen 1",
     ]
 
 

@@ -84,6 +84,14 @@ def test_the_ablation_runs_under_the_names_and_settings_of_the_seeds(tmp_path, m
     assert (args.seeds, args.threads, args.jobs, args.work_dir) == ([1], 1, 3, tmp_path)
 
 
+def test_folders_are_where_the_caller_names_them(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for options, work in (((), "work"), (("--work-dir", "mine"), "mine")):
+        ((_, arguments),) = commands("french", "--raw", "raw", *options)
+        args = run_recipe.make_parser().parse_args(arguments)
+        assert (args.work_dir, args.raw) == (tmp_path / work, tmp_path / "raw")
+
+
 def test_every_report_is_a_command_that_its_script_takes(tmp_path):
     parsers = {
         "scripts/compare.py": compare.make_parser(),

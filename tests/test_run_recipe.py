@@ -313,6 +313,7 @@ def test_a_run_that_averages_no_longer_is_used_without_its_average(recipes, main
     options = ("--name", "best", "--set", "average=null", "--steps", "average")
     assert main(recipes / "transformer_lite.yml", *options)[0] == 0
     assert checkpoint_of_run(run) == run / "checkpoints" / "checkpoint_best.pt"
+    assert not (run / "model").exists()
 
 
 def test_a_recipe_is_the_same_from_within_its_folder(recipes, capfd, monkeypatch):

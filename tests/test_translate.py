@@ -48,7 +48,8 @@ def test_raw_test_set_gets_the_translations_of_the_recipe(recipe):
     run_folder = recipe.parents[1] / "work" / "runs" / "tiny.de-en" / "ea_transformer_lite"
     expected = (run_folder / "seed1" / "generate" / "first.en").read_text()
     code, output, errors = translate(recipe, raw, "--buffer-size", "5")
-    assert (code, output, errors) == (0, expected, "")
+    assert (code, output) == (0, expected)
+    assert [line for line in errors.splitlines() if "no C++ compiler" not in line] == []
     assert output.count("\n") == SIZES["first"]
 
 

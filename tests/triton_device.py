@@ -8,8 +8,10 @@ import torch
 from ea_fairseq.kernels.ways import CAPABILITY, interprets
 
 # One that takes the kernels: of others they must not be asked for.
-ON_GPU = torch.cuda.is_available() and (
-    torch.version.hip is not None or torch.cuda.get_device_capability() >= CAPABILITY
+ON_GPU = (
+    not interprets()
+    and torch.cuda.is_available()
+    and (torch.version.hip is not None or torch.cuda.get_device_capability() >= CAPABILITY)
 )
 DEVICE = "cuda" if ON_GPU else "cpu"
 on_triton = pytest.mark.skipif(

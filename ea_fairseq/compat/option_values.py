@@ -250,7 +250,7 @@ _REFUSED: list[tuple[str, Callable[[argparse.Namespace], bool], str]] = [
 ]
 
 
-def _check_eval_bleu_args(text: str) -> None:
+def _check_eval_bleu_args(text: str, task: str) -> None:
     """Refuses settings of the search in validation that would be left out without a word, or that
     it would fail at behind the first epoch, before anything is saved."""
     option = "--eval-bleu-args"
@@ -275,7 +275,7 @@ def _check_eval_bleu_args(text: str) -> None:
             raise UserError(f"{option}: {name} is {json.dumps(value)}: expected {expected}")
         ranges.check(name.replace("_", "-"), value, f"{option}: {name}")
     defaults = {name: field.default for name, field in known.items()}
-    settings = argparse.Namespace(**(defaults | given), task="translation")
+    settings = argparse.Namespace(**(defaults | given), task=task)
     for names, is_wrong, message in _REFUSED:
         words = set(names.split()) - {"task"}  # one hypothesis is scored, however many are drawn
         if words <= known.keys() - {"nbest"} and is_wrong(settings):
@@ -315,7 +315,7 @@ def check(parser: argparse.ArgumentParser, args: argparse.Namespace) -> None:
         _check_scoring(args.scoring)
     try:
         if given.get("eval_bleu"):
-            _check_eval_bleu_args(args.eval_bleu_args)
+            _check_eval_bleu_args(args.eval_bleu_args, args.task)
         for action in parser._actions:
             value = given.get(action.dest)
             if isinstance(value, int | float | list) and value != action.default:

@@ -163,7 +163,9 @@ def make_parser() -> argparse.ArgumentParser:
         "--files", type=Path, nargs=2, metavar=("SOURCE", "TARGET"), help="such as my.de my.en"
     )
     parser.add_argument(
-        "--list", action="store_true", help="show all runs with their settings and scores"
+        "--list",
+        action="store_true",
+        help="show all runs, with what differs in their settings, and a score",
     )
     parser.add_argument(
         "--list-recipes", action="store_true", help="show the corpora and models that there are"

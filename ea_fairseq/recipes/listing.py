@@ -27,9 +27,9 @@ def list_runs(work_dir: Path) -> str:
         return f"{work_dir}: no runs yet"
     rows = []
     for _, group in groupby(folders, key=lambda folder: folder.parts[-3]):
-        runs = list(group)
-        told = _differing([_all_settings(folder) for folder in runs])
-        rows += [_row(folder, told) for folder in runs]
+        runs = {folder: _begun_settings(folder) for folder in group}
+        told = _differing(list(runs.values()))
+        rows += [_row(folder, _settings(begun, told)) for folder, begun in runs.items()]
     return table(["run", "state", "settings", "test set", "score", "value"], rows)
 
 
@@ -37,14 +37,14 @@ def _order(folder: Path) -> tuple[str, str, int, str]:
     return *folder.parts[-3:-1], len(folder.name), folder.name
 
 
-def _row(folder: Path, told: list[str]) -> list[str]:
+def _row(folder: Path, settings: str) -> list[str]:
     results = read_json_or_none(folder / "results.json")
     score = ["", "", ""]
     if results is not None:
         test_set, scored = next(iter(results["scores"].items()))
         first = scored["scores"][0]
         score = [test_set, first["label"], f"{first['score']:.{first.get('digits', 2)}f}"]
-    return ["/".join(folder.parts[-3:]), _state(folder, results), _settings(folder, told), *score]
+    return ["/".join(folder.parts[-3:]), _state(folder, results), settings, *score]
 
 
 def _state(folder: Path, results: dict[str, Any] | None) -> str:
@@ -59,47 +59,53 @@ def _state(folder: Path, results: dict[str, Any] | None) -> str:
     ]
     if done:
         return f"stopped after {done[-1]}"
-    begun = [step for step in ("train", "generate") if _started(folder, step)]
+    started = {step: folder / "steps" / f"{step}.started.json" for step in ("train", "generate")}
+    begun = [step for step, path in started.items() if path.exists()]
     return f"stopped in {begun[0]}" if begun else "not begun"
 
 
-def _started(folder: Path, step: str) -> dict[str, Any] | None:
-    """The settings that a step was begun with."""
-    content = read_json_or_none(folder / "steps" / f"{step}.started.json")
-    return None if content is None else content["settings"]
+def _begun_settings(folder: Path) -> dict[str, Any]:
+    """Those of the step that a run began last, with those of the steps before it, by section."""
+    steps = [read_json_or_none(folder / "steps" / f"{step}.started.json") for step in SECTIONS]
+    begun = [step for step in steps if step is not None]
+    if not begun:
+        return {}
+    settings = comparable(max(begun, key=lambda step: step.get("began", 0))["settings"])
+    return {section: value for section, value in settings.items() if section != "seed"}
 
 
-def _all_settings(folder: Path) -> dict[str, Any]:
-    """Those of the last step that a run has begun: ``{"lr": "1e-3", "generate.beam": 5}``."""
-    steps = (_started(folder, step) for step in reversed(SECTIONS))
+def _flat(settings: dict[str, Any]) -> dict[str, Any]:
+    """Settings by the names that ``--set`` has: ``{"lr": "1e-3", "generate.beam": 5}``."""
     found = {}
-    for section, settings in comparable(next(filter(None, steps), None) or {}).items():
+    for section, value in settings.items():
         if section == "models":
-            found["ensemble of"] = len(settings)
-        elif isinstance(settings, dict):
+            found["ensemble of"] = len(value)
+        elif isinstance(value, dict):
             within = "" if section == "train" else f"{section}."
-            found |= {f"{within}{name}": value for name, value in settings.items()}
+            found |= {f"{within}{name}": number for name, number in value.items()}
         elif section == "data":
-            found["data"] = str(settings)[:6]
+            found["data"] = str(value)[:6]
     return found
 
 
 def _differing(runs: list[dict[str, Any]]) -> list[str]:
-    """Settings that some of these runs have otherwise than others, or not at all; of steps that
-    not all have begun, those who have."""
-    names = sorted(set().union(*runs))
+    """Settings that some runs have otherwise than others, or not at all, of those that have begun
+    the step."""
     found = []
-    for name in names:
-        section = name.rpartition(".")[0]
-        peers = [run for run in runs if any(other.rpartition(".")[0] == section for other in run)]
-        if any(differences(peers[0].get(name), run.get(name)) for run in peers):
-            found.append(name)
-    return [name for name in found if name != "arch"]
+    for section in dict.fromkeys(section for run in runs for section in run):
+        peers = [_flat({section: run[section]}) for run in runs if section in run]
+        names = sorted(set().union(*peers) - {"arch"})
+        found += [
+            name
+            for name in names
+            if any(differences(peers[0].get(name), peer.get(name)) for peer in peers)
+        ]
+    return found
 
 
-def _settings(folder: Path, told: list[str]) -> str:
+def _settings(begun: dict[str, Any], told: list[str]) -> str:
     """A run's architecture, some settings, and those told."""
-    settings = _all_settings(folder)
+    settings = _flat(begun)
     named = [name for name in settings if name.startswith("ea-")]
     names = dict.fromkeys([*SETTINGS[1:], *sorted(named), "ensemble of", *told])
     found = [str(settings["arch"])] if "arch" in settings else []

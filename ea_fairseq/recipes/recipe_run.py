@@ -192,6 +192,7 @@ class RecipeRun:
             raise ValueError(f"{self.run.model(self.recipe)}: training wrote no best checkpoint")
         # Of other settings, and what takes a run's model takes its average where there is one.
         self.run.averaged.unlink(missing_ok=True)
+        shutil.rmtree(self.run.model_folder, ignore_errors=True)  # newer than the best checkpoint
 
     def _generate(self) -> None:
         with scratch_folder(self.run.folder / "generate" / "partial") as partial:

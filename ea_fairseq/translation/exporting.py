@@ -97,15 +97,13 @@ def export_run(run: Path, folder: Path) -> list[str]:
             lacks.append(f"{data}: is gone: a line of several sentences is translated as one")
         longest = longest_sources(*map(_lines, sources), text.source_lang)
         search, unknown = search_settings(results.get("settings", {}).get("generate") or {})
-        if not results:
-            lacks.append(
-                f"{run}: has no results yet: without scores, and with beam {search.beam} and "
-                "length penalty 1 whatever the recipe says; finish the run for its own search"
-            )
         lacks += (
             f"generate: {option} is no option of Translator, whose search does without it"
             for option in unknown
         )
+    if not results:
+        missing = "the recipe's search and scores" if "language" not in corpus else "scores"
+        lacks.append(f"{run}: has no results yet: {missing} are missing; finish the run")
     config = ModelConfig(
         trained.arch,
         trained.options,
