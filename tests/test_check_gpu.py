@@ -58,6 +58,10 @@ def test_what_was_found_before_a_stop_is_kept(monkeypatch, tmp_path, capsys):
     report, _ = reported(tmp_path / "out")
     assert list(report) == ["one"]
     assert "stopped in: two" in capsys.readouterr().err
+    # Stopped in the first part, it leaves no report of an earlier check.
+    assert check(monkeypatch, tmp_path, {"two": stopped}) == 130
+    assert not (tmp_path / "out" / "report.json").exists()
+    assert "| one |" not in (tmp_path / "out" / "report.md").read_text()
 
 
 def test_a_command_has_what_is_left_of_the_time(tmp_path):
@@ -121,6 +125,8 @@ def test_rows_of_a_benchmark_that_failed_are_kept_with_missed_targets(monkeypatc
 
 def test_commands_see_one_gpu_of_those_that_are_left(monkeypatch, tmp_path):
     commands = check_gpu.Check(tmp_path, 60)
+    monkeypatch.setenv("TRITON_INTERPRET", "1")  # with which nothing would run on it
+    assert commands.run("none", "-c", "import os; print(os.getenv('TRITON_INTERPRET'))") == "None\n"
     for seen, first, two in ((None, "0", "0,1"), ("3,1,2", "3", "3,1")):
         if seen is None:
             monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)

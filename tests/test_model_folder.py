@@ -205,7 +205,9 @@ def test_search_settings_are_the_recipes_and_others_are_told():
 
 def test_the_card_says_what_it_is_and_how_good(tmp_path):
     score = {"label": "sacreBLEU", "score": 12.35, "signature": "nrefs:1|case:mixed"}
-    path = write_folder(tmp_path / "model", scores={"first": {"scores": [score]}})
+    bits = {"label": "bits per character", "score": 1.23456, "digits": 4, "signature": "x"}
+    path = write_folder(tmp_path / "model", scores={"first": {"scores": [score, bits]}})
     card = (path / "README.md").read_text()
     assert "| first | sacreBLEU | 12.35 | `nrefs:1|case:mixed` |" in card
+    assert "| first | bits per character | 1.2346 | `x` |" in card
     assert "de to en" in card and "12 subwords and 2 sentence(s)" in card
