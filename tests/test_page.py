@@ -87,6 +87,16 @@ def test_lines_and_spaces_are_those_of_the_translator(tmp_path):
     assert [piece["joint"] for piece in pieces] == ["", "", "", "\n", "\n", "\n"]
 
 
+def test_sentences_are_translated_together_as_the_translator_does(tmp_path):
+    two = Translator(write_folder(tmp_path / "two", longest=Longest(12, 2)))
+    source = "W1 w2. W3 w4. W5 w6."
+    with served({"ea": two}) as port:
+        status, pieces = translate(port, source)
+    assert (status, joined(pieces)) == (200, two.translate(source)) and len(pieces) == 2
+    apart = " ".join(two.translate(["W1 w2.", "W3 w4.", "W5 w6."]))
+    assert joined(pieces) != apart
+
+
 def test_alternatives_are_those_of_the_translator(port, translators):
     _, pieces = translate(port, "w1 w5 w3", n_best=3)
     expected = translators["ea"].translate("w1 w5 w3", n_best=3)

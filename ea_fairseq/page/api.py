@@ -16,7 +16,6 @@ from fastapi.responses import FileResponse, HTMLResponse, JSONResponse, Streamin
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
 from ..errors import UserError
-from ..text.sentences import split_sentences
 from ..translation.translator import Part, Translation, Translator, space
 from ..translation.views import axis_tokens, layer_views
 from ..variants.options import ATTENTIONS
@@ -320,18 +319,13 @@ def _info(name: str, translator: Translator) -> ModelInfo:
 
 
 def _pieces(translator: Translator, request: TranslateRequest) -> Iterator[Piece]:
-    """Translates line by line; sentence by sentence where a line has more of them than the model
-    was trained on."""
-    language = translator.config.text.source_lang
-    most = translator.config.longest.sentences
+    """Translates line by line, each in the parts that ``ea-translate`` takes."""
     n_best = min(request.n_best, translator.config.search.beam)
     lines = re.split("\r?\n", request.text)  # as Translator.translate does
     if not lines[-1]:  # behind the end of the last line
         lines.pop()
     for number, line in enumerate(lines):
-        sentences = split_sentences(line, language)
-        units = sentences if most is not None and len(sentences) > most else [line]
-        for place, unit in enumerate(units):
+        for place, unit in enumerate(translator.parts(line)):
             joint = ("\n" if number else "") if place == 0 else _between(translator)
             found = translator.translate(unit, n_best=n_best, details=True)
             yield from _as_pieces(translator, joint, found if n_best > 1 else [found])

@@ -328,20 +328,37 @@ class Translator(TextModel):
         if long == "whole" or not tokens:
             _check_length(tokens, readable, "takes")
             return [tokens]
+        if long == "refuse":
+            longest = self.config.longest
+            _check_length(tokens, min(longest.tokens or readable, readable), "was trained on")
+            count = len(split_sentences(line, self.config.text.source_lang))
+            if longest.sentences is not None and count > longest.sentences:
+                raise _TooLong(f"{count} sentences; the model was trained on {longest.sentences}")
+            return [tokens]
+        parts = self.parts(line, len(tokens))
+        pieces = [tokens] if parts == [line] else [self.tokens(part) for part in parts]
+        for piece in pieces:
+            _check_length(piece, readable, "takes")
+        return [piece for piece in pieces if piece]
+
+    def parts(self, line: str, tokens: int | None = None) -> list[str]:
+        """What of a line is translated at once: the line, or groups of its sentences, as few as
+        have no more subwords and sentences than the model was trained on.
+
+        A sentence of more than twice as many subwords counts as the clauses that it has.
+
+        Args:
+            line: text
+            tokens: how many subwords it has, where that is known
+        """
+        readable = self._most - 1  # the end of sentence takes one
         longest = self.config.longest
         most = min(longest.tokens or readable, readable)
         sentences = split_sentences(line, self.config.text.source_lang)
         most_sentences = longest.sentences or len(sentences)
-        if long == "refuse":
-            _check_length(tokens, most, "was trained on")
-            if len(sentences) > most_sentences:
-                raise _TooLong(
-                    f"{len(sentences)} sentences; the model was trained on {most_sentences}"
-                )
-            return [tokens]
-        if len(tokens) <= most and len(sentences) <= most_sentences:
-            return [tokens]
-
+        tokens = len(self.tokens(line)) if tokens is None else tokens
+        if tokens <= most and len(sentences) <= most_sentences:
+            return [line]
         groups: list[list[str]] = []
         count = in_group = 0
         for sentence in sentences:
@@ -359,10 +376,7 @@ class Translator(TextModel):
                 groups[-1].append(unit)
                 count += length
                 in_group += new_sentence
-        pieces = [self.tokens(space(self.config.text.source_lang).join(group)) for group in groups]
-        for piece in pieces:
-            _check_length(piece, readable, "takes")
-        return [piece for piece in pieces if piece]
+        return [space(self.config.text.source_lang).join(group) for group in groups]
 
 
 @dataclass(frozen=True)
