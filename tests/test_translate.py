@@ -97,9 +97,11 @@ def test_a_damaged_model_is_named(recipe, tmp_path, capsys):
     assert exit_code(recipe, tmp_path) == 0
     weights = run_folder / "model" / "model.safetensors"
     whole = weights.read_bytes()
+    (tmp_path / "output").unlink()
     try:
         weights.write_bytes(whole[:1000])
         assert exit_code(recipe, tmp_path) == 1
     finally:
         weights.write_bytes(whole)
     assert "model.safetensors: damaged" in capsys.readouterr().err
+    assert not (tmp_path / "output").exists()

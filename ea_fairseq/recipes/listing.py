@@ -70,8 +70,7 @@ def _begun_settings(folder: Path) -> dict[str, Any]:
     begun = [step for step in steps if step is not None]
     if not begun:
         return {}
-    settings = comparable(max(begun, key=lambda step: step.get("began", 0))["settings"])
-    return {section: value for section, value in settings.items() if section != "seed"}
+    return comparable(max(begun, key=lambda step: step.get("began", 0))["settings"])
 
 
 def _flat(settings: dict[str, Any]) -> dict[str, Any]:

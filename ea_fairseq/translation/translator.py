@@ -199,6 +199,12 @@ class Translator(TextModel):
         """Tokens that every model can read at once, the end of sentence among them."""
         return min(model.encoder.max_positions() for model in self.models)
 
+    @property
+    def _usual(self) -> int:
+        """Subwords of the longest text that the models were trained on and can read."""
+        readable = self._most - 1  # the end of sentence takes one
+        return min(self.config.longest.tokens or readable, readable)
+
     def _request(
         self,
         beam: int | None,
@@ -329,11 +335,11 @@ class Translator(TextModel):
             _check_length(tokens, readable, "takes")
             return [tokens]
         if long == "refuse":
-            longest = self.config.longest
-            _check_length(tokens, min(longest.tokens or readable, readable), "was trained on")
+            _check_length(tokens, self._usual, "was trained on")
             count = len(split_sentences(line, self.config.text.source_lang))
-            if longest.sentences is not None and count > longest.sentences:
-                raise _TooLong(f"{count} sentences; the model was trained on {longest.sentences}")
+            most = self.config.longest.sentences
+            if most is not None and count > most:
+                raise _TooLong(f"{count} sentences; the model was trained on {most}")
             return [tokens]
         parts = self.parts(line, len(tokens))
         pieces = [tokens] if parts == [line] else [self.tokens(part) for part in parts]
@@ -351,11 +357,9 @@ class Translator(TextModel):
             line: text
             tokens: how many subwords it has, where that is known
         """
-        readable = self._most - 1  # the end of sentence takes one
-        longest = self.config.longest
-        most = min(longest.tokens or readable, readable)
+        readable, most = self._most - 1, self._usual
         sentences = split_sentences(line, self.config.text.source_lang)
-        most_sentences = longest.sentences or len(sentences)
+        most_sentences = self.config.longest.sentences or len(sentences)
         tokens = len(self.tokens(line)) if tokens is None else tokens
         if tokens <= most and len(sentences) <= most_sentences:
             return [line]
