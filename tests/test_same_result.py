@@ -136,6 +136,31 @@ def test_two_nodes_equal_one_process_with_two_batches(tmp_path, one_process):
     assert_same_training(folder / "checkpoints", one_process)
 
 
+@pytest.mark.parametrize("signalled", [False, True])
+def test_a_job_ends_without_threads_of_its_connections(tmp_path, signalled):
+    """One that still held a tensor when Python was gone took the finished training down."""
+
+    def tell_at_exit(leave=os._exit):
+        def exit(status):
+            comms = Path("/proc/self/task").glob("*/comm")
+            print("threads:", sorted(comm.read_text().strip() for comm in comms))
+            leave(status)
+
+        os._exit = exit
+
+    job = ["--distributed-world-size", "1", "--distributed-no-spawn", "--distributed-init-method"]
+    job += [f"file://{tmp_path}/store", "--distributed-backend", "gloo", *ON_CPU]
+    arguments = training(corpus(), tmp_path / "checkpoints", *job, "--max-epoch", "2")
+    done = Command("train", arguments, before=tell_at_exit)
+    if signalled:
+        done.wait_for("num_updates")
+        os.kill(done.pid, signal.SIGTERM)
+    assert done.wait().status == (128 + signal.SIGTERM if signalled else 0), done.errors()
+    assert "distributed init (rank 0)" in done.output()
+    assert re.search(r"threads: \[[^]]+\]", done.output())
+    assert "gloo" not in done.output().split("threads:")[1]
+
+
 def test_fairseqs_default_backend_on_the_cpu_is_refused_in_one_line(tmp_path):
     env = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": PORT, "WORLD_SIZE": "2", "RANK": "1"}
     arguments = training(corpus(), tmp_path, "--cpu", "--max-epoch", "1")

@@ -1,15 +1,20 @@
-"""``torchrun`` starts fairseq's commands as one job, on GPUs or on the CPU.
+"""``torchrun`` starts fairseq's commands as one job, on GPUs or on the CPU, which ends cleanly.
 
 Replaced in fairseq:
 - ``distributed.utils.call_main``: fairseq takes up what torchrun put into the environment only
   where it sees several GPUs. With one GPU in each node, or none, every process silently trained
   alone, all of them into one save folder. Here they always form the job that torchrun started. Each
   process takes the GPU of its number in the node; on the CPU they talk through gloo.
+- ``distributed.utils.distributed_main``: fairseq ends with the connections open. A thread of theirs
+  that still holds a tensor when Python is gone takes the process down (SIGABRT, "terminate called
+  without an active exception"), and the job fails after its training is done. Here they are closed
+  first.
 """
 
 from __future__ import annotations
 
 import functools
+import gc
 import os
 from collections.abc import Callable
 from typing import Any
@@ -62,6 +67,28 @@ def _join_first(original: Callable[..., Any]) -> Callable[..., Any]:
     return call_main
 
 
+def leave_job() -> None:
+    """Close the connections to the other processes, and end the threads that serve them."""
+    if torch.distributed.is_initialized():
+        vars(distributed_utils.get_global_group).pop("_global_group", None)
+        torch.distributed.destroy_process_group()
+        gc.collect()  # a trainer that is gone may hold its group in a circle of references
+
+
+def _leave_last(original: Callable[..., None]) -> Callable[..., None]:
+    @functools.wraps(original)
+    def distributed_main(*args: Any) -> None:
+        try:
+            original(*args)
+        except SystemExit:  # all processes have stopped at a signal, after the same update
+            leave_job()
+            raise
+        leave_job()
+
+    return distributed_main
+
+
 def install() -> None:
-    """Make fairseq's commands start this way."""
+    """Make fairseq's commands start and end this way."""
     distributed_utils.call_main = _join_first(distributed_utils.call_main)
+    distributed_utils.distributed_main = _leave_last(distributed_utils.distributed_main)
