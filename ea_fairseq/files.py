@@ -18,7 +18,7 @@ from .errors import UserError
 @contextlib.contextmanager
 def new_folder(path: Path) -> Iterator[Path]:
     """A temporary folder that becomes `path` if the block succeeds and vanishes if it fails."""
-    temporary = path.with_name(path.name + ".tmp")
+    temporary = _temporary(path)
     shutil.rmtree(temporary, ignore_errors=True)
     temporary.mkdir(parents=True)
     try:
@@ -53,13 +53,27 @@ def new_file(path: Path) -> Iterator[Path]:
         yield path
         return
     path = path.resolve()
-    temporary = path.with_name(path.name + ".tmp")
+    temporary = _temporary(path)
     try:
         yield temporary
         os.replace(temporary, path)
     except BaseException:
         temporary.unlink(missing_ok=True)
         raise
+
+
+def _temporary(path: Path) -> Path:
+    """Where something is written first: hidden, for NAME.tmp may be a file of the user's own."""
+    return path.with_name(f".{path.name}.tmp")
+
+
+def force_to_disk(path: Path | str) -> None:
+    """Have a file's content, or a folder's entries, survive a power cut."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
 
 
 def is_stream(path: Path) -> bool:

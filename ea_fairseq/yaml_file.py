@@ -68,6 +68,7 @@ def _size(node: yaml.Node, sizes: dict[yaml.Node, int]) -> int:
         sizes[node] = 1
         match node:
             case yaml.MappingNode():
+                _check_keys(node)
                 parts = [part for pair in node.value for part in pair]
             case yaml.SequenceNode():
                 parts = node.value
@@ -76,6 +77,15 @@ def _size(node: yaml.Node, sizes: dict[yaml.Node, int]) -> int:
                 sizes[node] += len(node.value)
         sizes[node] += sum(_size(part, sizes) for part in parts)
     return sizes[node]
+
+
+def _check_keys(node: yaml.MappingNode) -> None:
+    """Refuse a key that is given twice, of which PyYAML takes the last."""
+    seen: dict[str, yaml.Node] = {}
+    for key, _ in node.value:
+        if isinstance(key, yaml.ScalarNode) and seen.setdefault(key.value, key) is not key:
+            lines = [found.start_mark.line + 1 for found in (seen[key.value], key)]
+            raise ValueError(f"{key.value} is given in line {lines[0]} and in line {lines[1]}")
 
 
 def _check(content: Any) -> None:

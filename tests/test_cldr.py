@@ -1,12 +1,12 @@
 """The generated corpus: disjoint splits, the same every time, each pair one meaning."""
 
 import datetime
+import json
 import os
 import subprocess
 import sys
 from decimal import Decimal
 from functools import cache
-from pathlib import Path
 from random import Random
 
 import pytest
@@ -15,7 +15,6 @@ from babel import Locale
 from ea_fairseq.corpus import cldr, cldr_meanings
 from ea_fairseq.corpus.cldr_voice import Voice
 
-SCRIPTS = Path(__file__).resolve().parents[1] / "scripts"
 SIZES = {"train": 400, "valid": 50, "test": 50}
 DAY = datetime.date(2025, 3, 4)  # a Tuesday
 
@@ -23,15 +22,6 @@ DAY = datetime.date(2025, 3, 4)  # a Tuesday
 @cache
 def corpus(source: str, target: str) -> dict[str, list[tuple[str, str]]]:
     return cldr.generate(source, target, SIZES, seed=1)
-
-
-def run(*options: str, **environment: str) -> subprocess.CompletedProcess:
-    return subprocess.run(
-        [sys.executable, "-m", "ea_fairseq.corpus.cldr", *options],
-        env={**os.environ, **environment},
-        capture_output=True,
-        text=True,
-    )
 
 
 PAIRS = [
@@ -69,18 +59,15 @@ def test_sentences_have_8_to_25_words_and_about_12_on_average(source, target):
         assert 11 <= sum(lengths) / len(lengths) <= 14
 
 
-def test_the_same_in_every_process_whatever_the_hash_seed(tmp_path):
-    options = [f"--{split}={size}" for split, size in SIZES.items()]
+def test_the_same_in_every_process_whatever_the_hash_seed():
+    code = "import json, sys; from ea_fairseq.corpus import cldr; "
+    code += f"json.dump(cldr.generate('de', 'en', {SIZES}, seed=1), sys.stdout)"
     for hash_seed in ("1", "2"):
-        result = run(f"--output={tmp_path / hash_seed}", *options, PYTHONHASHSEED=hash_seed)
-        assert (result.returncode, result.stderr) == (0, "")
-    names = sorted(f"{split}.{language}" for split in SIZES for language in ("de", "en"))
-    for folder in (tmp_path / "1", tmp_path / "2"):
-        assert sorted(path.name for path in folder.iterdir()) == names  # nothing half-written
-        for split, pairs in corpus("de", "en").items():
-            for side, language in enumerate(("de", "en")):
-                expected = "".join(pair[side] + "\n" for pair in pairs)
-                assert (folder / f"{split}.{language}").read_text(encoding="utf-8") == expected
+        environment = os.environ | {"PYTHONHASHSEED": hash_seed}
+        command = [sys.executable, "-c", code]
+        done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
+        found = json.loads(done.stdout)
+        assert {k: list(map(tuple, pairs)) for k, pairs in found.items()} == corpus("de", "en")
 
 
 def test_held_out_splits_depend_on_the_seed_but_not_on_the_size_of_train():
@@ -186,16 +173,15 @@ def test_sizes_out_of_reach_are_refused():
 
 
 @pytest.mark.parametrize(
-    ("option", "value", "message"),
+    ("source", "target", "train", "message"),
     [
-        ("--source-lang", "zz", "error: --source-lang is 'zz': choose one of am, ar, "),
-        ("--target-lang", "zh", "error: --target-lang is 'zh': choose one of am, ar, "),
-        ("--target-lang", "de", "error: --target-lang is 'de'"),
-        ("--train", "-5", "error: train is -5"),
+        ("zz", "en", 5, "source_lang is 'zz': choose one of am, ar, "),
+        ("de", "zh", 5, "target_lang is 'zh': choose one of am, ar, "),
+        ("de", "de", 5, "target_lang is 'de': choose a language unlike"),
+        ("de", "en", -5, "train is -5"),
     ],
 )
-def test_bad_options_get_one_line_and_no_files(tmp_path, option, value, message):
-    result = run(f"--output={tmp_path / 'raw'}", option, value)
-    assert result.returncode == 1
-    assert result.stderr.startswith(message) and result.stderr.count("\n") == 1
-    assert not (tmp_path / "raw").exists()
+def test_bad_settings_get_one_line(source, target, train, message):
+    with pytest.raises(ValueError, match=f"^{message}") as error:
+        cldr.generate(source, target, {"train": train}, seed=1)
+    assert "\n" not in str(error.value)

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from ea_fairseq.errors import UserError
-from ea_fairseq.files import check_output, write_lines
+from ea_fairseq.files import check_output, new_folder, write_lines
 
 
 def test_of_a_link_the_file_it_leads_to_is_replaced(tmp_path):
@@ -45,6 +45,18 @@ def test_a_full_device_is_an_error_that_names_it(tmp_path):
     with pytest.raises(OSError, match="No space left"):
         write_lines(link, ["a"])
     assert link.is_symlink() and link.is_char_device()
+
+
+def test_a_file_named_tmp_is_the_users_own(tmp_path):
+    """NAME.tmp was written over, and a folder of that name removed, on the way to NAME."""
+    (tmp_path / "new.tmp").write_text("mine\n")
+    write_lines(tmp_path / "new", ["a"])
+    (tmp_path / "model.tmp").mkdir()
+    with new_folder(tmp_path / "model") as folder:
+        (folder / "made").touch()
+    assert (tmp_path / "new.tmp").read_text() == "mine\n" and (tmp_path / "model.tmp").is_dir()
+    names = {"new", "new.tmp", "model", "model.tmp"}
+    assert {path.name for path in tmp_path.iterdir()} == names
 
 
 def test_a_folder_is_no_file_to_write(tmp_path):

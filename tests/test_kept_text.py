@@ -202,6 +202,10 @@ def test_files_of_the_same_size_and_files_that_came_or_went_are_named(tmp_path):
     assert changes(prepared, {"clean": {"max": 99}}, prepared["test_sets"], None) == {
         "corpus.yml: clean: max": "250 -> 99"
     }
+    listed = {"a": "0" * 64, "d": "1" * 64, "never read": "2" * 64}
+    assert changes(prepared, prepared["settings"], prepared["test_sets"], None, listed) == {
+        "corpus.yml: checksum of d": f"{'0' * 64} -> {'1' * 64}"
+    }
 
 
 def test_data_that_is_being_prepared_is_not_written_over(recipe, tmp_path):

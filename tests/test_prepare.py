@@ -17,6 +17,7 @@ import measure_preparation
 import prepare
 import pytest
 import torch  # noqa: F401 (fairseq's data modules expect it)
+import yaml
 from fairseq.data import Dictionary, data_utils
 from sacremoses import MosesTokenizer
 from subword_nmt.learn_bpe import learn_bpe
@@ -172,13 +173,13 @@ def test_a_stopped_run_goes_on_and_a_changed_input_starts_anew(own, tmp_path, ca
     for path in (output / "bin").iterdir():
         path.unlink()
     (output / "bin").rmdir()
-    (output / "bin.tmp").mkdir()
-    (output / "bin.tmp" / "rest").write_text("half-written")
+    (output / ".bin.tmp").mkdir()
+    (output / ".bin.tmp" / "rest").write_text("half-written")
     kept = (output / "bpe" / "train.de").stat().st_mtime_ns
     assert run(capfd, *arguments)[0] == 0
     assert (output / "bpe" / "train.de").stat().st_mtime_ns == kept
     assert expected == {name: (output / name).read_bytes() for name in expected}
-    assert not (output / "bin.tmp").exists()
+    assert not (output / ".bin.tmp").exists()
 
     # Not even the start of the old data may stay beside the new.
     (own / "a.de").write_bytes(text(["Neu."] * 6))
@@ -193,7 +194,7 @@ def test_a_killed_run_leaves_no_process_and_the_next_one_finishes(own, tmp_path,
     command = [sys.executable, str(ROOT / "scripts" / "prepare.py"), str(own / "corpus.yml")]
     command += ["--output", str(output), "--workers", "2"]
     process = subprocess.Popen(command, stderr=subprocess.DEVNULL)
-    wait_for(lambda: (output / "tok.tmp" / "train.de").exists() and children(process.pid))
+    wait_for(lambda: (output / ".tok.tmp" / "train.de").exists() and children(process.pid))
     workers = children(process.pid)
     process.kill()
     process.wait()
@@ -213,7 +214,7 @@ def test_a_run_that_is_asked_to_stop_cleans_up(own, tmp_path):
     process = subprocess.Popen(
         [*command, "--output", str(output), "--workers", "2"], stderr=subprocess.DEVNULL
     )
-    wait_for(lambda: (output / "tok.tmp" / "train.de").exists() and children(process.pid))
+    wait_for(lambda: (output / ".tok.tmp" / "train.de").exists() and children(process.pid))
     process.terminate()
     assert process.wait(timeout=30) == 143
     assert {path.name for path in output.iterdir()} == {".lock", "state.json"}
@@ -433,7 +434,10 @@ def test_own_text_beside_downloads_is_looked_at_again(tmp_path, monkeypatch):
     output.mkdir()
     for name in pipeline.MADE:
         (output / name).touch()
-    done = {"settings": pipeline.data_settings(corpus), "test_sets": binarize.subsets(corpus)}
+    done = {
+        "settings": pipeline.data_settings(corpus),
+        "test_sets": binarize.subsets(corpus.test_sets),
+    }
     done |= {"inputs": inputs.checksums(back) | dict.fromkeys(names, "0" * 64)}
     done |= {"pairs": {}, "training_pairs_read": 2}
     write_json(output / pipeline.FINAL, done)
@@ -446,22 +450,77 @@ def test_own_text_beside_downloads_is_looked_at_again(tmp_path, monkeypatch):
     (tmp_path / "back.de").write_text("b\n")
     with pytest.raises(ValueError, match="asked for train.de"):
         pipeline.prepare(corpus, tmp_path, output, None, tmp_path, 1)
-    # Of downloads alone nothing is looked at.
-    content["files"]["train"] = "train"
+    # A checksum that was corrected since is of another file than the one prepared.
+    (tmp_path / "back.de").write_text("a\n")
+    for checksum, same in [("0" * 64, True), ("A" * 32, True), ("1" * 64, False)]:
+        content["downloads"][0]["files"]["train.en"] = checksum
+        write_json(tmp_path / "corpus.yml", content)
+        corpus = config.load(tmp_path / "corpus.yml")
+        if same:
+            assert pipeline.prepare(corpus, tmp_path, output, None, tmp_path, 1) == done
+        else:
+            with pytest.raises(ValueError, match="asked for train.de"):
+                pipeline.prepare(corpus, tmp_path, output, None, tmp_path, 1)
+    # A trial with a few lines of one's own, under names that are no download's, is other text.
+    content["files"]["train"], content["downloads"][0]["files"] = "train", dict.fromkeys(names)
     write_json(tmp_path / "corpus.yml", content)
-    assert inputs.local_files(config.load(tmp_path / "corpus.yml"), tmp_path, None) is None
+    corpus = config.load(tmp_path / "corpus.yml")
+    assert inputs.local_files(corpus, tmp_path, None) == dict.fromkeys(names)
+    done |= {"settings": pipeline.data_settings(corpus), "inputs": dict.fromkeys(names, "0" * 64)}
+    write_json(output / pipeline.FINAL, done)
+    assert pipeline.prepare(corpus, tmp_path, output, None, tmp_path, 1) == done
+    done["inputs"] = {f"unpacked/{name}": "0" * 64 for name in names}
+    write_json(output / pipeline.FINAL, done)
+    with pytest.raises(ValueError, match="asked for train.de"):
+        pipeline.prepare(corpus, tmp_path, output, None, tmp_path, 1)
+
+
+def test_with_raw_nothing_is_taken_from_elsewhere(tmp_path):
+    """A recipe made by --new names its text by an absolute path, which won."""
+    for folder in ("old", "raw"):
+        (tmp_path / folder).mkdir()
+        for lang in ("de", "en"):
+            (tmp_path / folder / f"all.{lang}").write_text(f"{folder}\n")
+    (tmp_path / "corpus.yml").write_text(
+        f"source_lang: de\ntarget_lang: en\nfiles: {{train: '{tmp_path}/old/all'}}\n"
+        "hold_out: {valid: 1, test: 1}\n"
+    )
+    corpus = config.load(tmp_path / "corpus.yml")
+    for raw, folder in ((None, "old"), (tmp_path / "raw", "raw")):
+        ((source, _),) = inputs.locate(corpus, tmp_path, raw, tmp_path)["train"]
+        assert source.file == tmp_path / folder / "all.de"
+    (tmp_path / "raw" / "all.de").unlink()
+    with pytest.raises(ValueError, match="raw: found none of .*all.de"):
+        inputs.locate(corpus, tmp_path, tmp_path / "raw", tmp_path)
+
+
+def test_text_that_is_trained_on_is_no_test_set(tmp_path):
+    for lang in ("de", "en"):
+        (tmp_path / f"all.{lang}").write_text("a\nb\nc\n")
+        (tmp_path / f"other.{lang}").write_text("a\n")
+    for valid, test in (("all", "other"), ("other", "all")):
+        (tmp_path / "corpus.yml").write_text(
+            "source_lang: de\ntarget_lang: en\n"
+            f"files: {{train: [other2, all], valid: {valid}, test: {test}}}\n"
+        )
+        for lang in ("de", "en"):
+            (tmp_path / f"other2.{lang}").write_text("x\n")
+        corpus = config.load(tmp_path / "corpus.yml")
+        split = "valid" if valid == "all" else "test"
+        with pytest.raises(ValueError, match=rf"files: {split} is .*/all\.de, which train is too"):
+            inputs.locate(corpus, tmp_path, None, tmp_path)
 
 
 def test_one_file_is_not_taken_for_two(tmp_path):
     """Of a folder without those of the names, one test set's text was that of both."""
     (tmp_path / "corpus.yml").write_text(
         "source_lang: de\ntarget_lang: en\n"
-        "files: {train: train, valid: train, first: 2016/test, second: 2017/test}\n"
+        "files: {train: train, valid: valid, first: 2016/test, second: 2017/test}\n"
     )
     raw = tmp_path / "raw"
     (raw / "2017").mkdir(parents=True)
     for lang in ("de", "en"):
-        for name in ("train", "test", "2017/test"):
+        for name in ("train", "valid", "test", "2017/test"):
             (raw / f"{name}.{lang}").write_text("a\n")
     corpus = config.load(tmp_path / "corpus.yml")
     found = inputs.locate(corpus, tmp_path, raw, tmp_path)
@@ -562,8 +621,8 @@ def test_broken_utf8_in_the_middle_of_training_text_is_named(own, tmp_path, capf
 
 
 def test_a_corpus_that_cleaning_empties_is_an_error(own, tmp_path, capfd):
-    with open(own / "corpus.yml", "a") as file:
-        file.write("clean: {max: 1}\n")
+    settings = yaml.safe_load((own / "corpus.yml").read_text())
+    write_json(own / "corpus.yml", settings | {"clean": {"max": 1}})
     status, last = run(capfd, own / "corpus.yml", "--output", tmp_path / "out", "--workers", 1)
     assert (status, "no word in it" in last) == (1, True)
     assert not (tmp_path / "out" / "prepared.json").exists()

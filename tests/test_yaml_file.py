@@ -56,6 +56,21 @@ def test_references_within_reason_are_read():
         yaml_file.parse("a: &a [*a]\n", "here")
 
 
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("files:\n  train: a\n  train: b\n", "train is given in line 2 and in line 3"),
+        ("train: {x: 1}\nother:\ntrain: {y: 2}\n", "train is given in line 1 and in line 3"),
+        ("a: {x: 1, x: 2}\n", "x is given in line 1 and in line 1"),
+    ],
+)
+def test_a_key_given_twice_is_refused(text, words):
+    """The first was dropped: half of a corpus was trained on, or half of the settings."""
+    with pytest.raises(ValueError, match=f"^here: {words}$"):
+        yaml_file.parse(text, "here")
+    assert yaml_file.parse("a: {x: 1}\nb: {x: 2}\nx: 3\n", "here")["x"] == 3
+
+
 @pytest.mark.parametrize("load", [yaml_file.read, load_recipe, config.load])
 def test_a_pipe_in_the_place_of_a_file_is_named_and_not_waited_for(tmp_path, load):
     os.mkfifo(tmp_path / "pipe.yml")

@@ -15,9 +15,9 @@ from pathlib import Path
 from .config import Corpus
 
 
-def subsets(corpus: Corpus) -> dict[str, str]:
+def subsets(test_sets: list[str]) -> dict[str, str]:
     """fairseq's name of each test set -> its own: test, test1, test2 ..."""
-    return {f"test{n or ''}": name for n, name in enumerate(corpus.test_sets)}
+    return {f"test{n or ''}": name for n, name in enumerate(test_sets)}
 
 
 def command(corpus: Corpus, text: Path, output: Path, workers: int) -> list[str]:
@@ -70,7 +70,7 @@ def binarize(
     status, last = _run(arguments)
     if status:
         raise RuntimeError(f"{output}: fairseq-preprocess failed (status {status}): {last}")
-    names = {"train": "train", "valid": "valid", **subsets(corpus)}
+    names = {"train": "train", "valid": "valid", **subsets(corpus.test_sets)}
     for subset, name in names.items():
         for lang in corpus.languages:
             pair = f".{corpus.source_lang}-{corpus.target_lang}.{lang}"

@@ -8,21 +8,16 @@ function from a voice (one language) to text, and a pair is one meaning spoken b
     Tuesday, March 4, 2025, 3:05 PM (Poland and Norway)
 
 All wording is the two libraries' own, so every pair of languages that both know works. What one of
-the two languages lacks, or cannot tell apart although the other does, is left out for that pair.
-
-    python -m ea_fairseq.corpus.cldr --source-lang de --target-lang en --output raw
+the two languages lacks, or cannot tell apart although the other does, is left out for that pair. A
+corpus.yml asks for it by ``reader: cldr``.
 """
 
-import argparse
-import sys
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from random import Random
 
 from babel import Locale, UnknownLocaleError
 from num2words import CONVERTER_CLASSES
 
-from ..files import write_lines
 from .cldr_meanings import KINDS, NAMES, Kind, Meaning, Stock, naming
 from .cldr_voice import Voice
 
@@ -216,10 +211,10 @@ def generate(
     Raises:
         ValueError: an unknown language, equal languages, or a size that cannot be reached.
     """
-    for option, language in (("source-lang", source_lang), ("target-lang", target_lang)):
-        _check_known(f"--{option}", language)
+    for key, language in (("source_lang", source_lang), ("target_lang", target_lang)):
+        _check_known(key, language)
     if source_lang == target_lang:
-        raise ValueError(f"--target-lang is {target_lang!r}: choose a language unlike the source's")
+        raise ValueError(f"target_lang is {target_lang!r}: choose a language unlike the source's")
     speaker = Speaker(Voice(source_lang), Voice(target_lang))
     rng = Random(seed)
     return distinct_pairs(lambda: speaker.sentence(rng), sizes)
@@ -240,37 +235,10 @@ def generate_alone(language: str, sizes: dict[str, int], seed: int) -> dict[str,
     return {split: [pair[:1] for pair in drawn] for split, drawn in pairs.items()}
 
 
-def _check_known(option: str, language: str) -> None:
+def _check_known(key: str, language: str) -> None:
     known = known_languages()
     if language not in known:
         raise ValueError(
-            f"{option} is {language!r}: choose one of {', '.join(known)} "
+            f"{key} is {language!r}: choose one of {', '.join(known)} "
             "(the languages that both Babel and num2words know)"
         )
-
-
-def main(argv: Sequence[str] | None = None) -> int:
-    """Write train, valid and test in both languages, one sentence a line."""
-    parser = argparse.ArgumentParser(description="Make a parallel corpus from CLDR and num2words.")
-    parser.add_argument("--source-lang", default="de", help="default: %(default)s")
-    parser.add_argument("--target-lang", default="en", help="default: %(default)s")
-    parser.add_argument("--output", type=Path, required=True, help="folder of the files")
-    parser.add_argument("--seed", type=int, default=1, help="default: %(default)s")
-    for split, size in (("train", 20000), ("valid", 1000), ("test", 1000)):
-        parser.add_argument(f"--{split}", type=int, default=size, help="pairs (%(default)s)")
-    args = parser.parse_args(argv)
-    sizes = {"train": args.train, "valid": args.valid, "test": args.test}
-    try:
-        splits = generate(args.source_lang, args.target_lang, sizes, args.seed)
-        args.output.mkdir(parents=True, exist_ok=True)
-        for split, pairs in splits.items():
-            for side, language in enumerate((args.source_lang, args.target_lang)):
-                write_lines(args.output / f"{split}.{language}", [pair[side] for pair in pairs])
-    except (OSError, ValueError) as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 1
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -46,7 +46,7 @@ def locate(corpus: Corpus, folder: Path, raw: Path | None, downloads: Path | Non
     if raw is not None and not raw.is_dir():
         raise ValueError(f"--raw is {raw}: no such folder")
     finder = _Finder(corpus, folder, raw, downloads)
-    return {
+    found = {
         split: [
             tuple(
                 finder.find(part, lang, side)
@@ -56,20 +56,47 @@ def locate(corpus: Corpus, folder: Path, raw: Path | None, downloads: Path | Non
         ]
         for split, parts in corpus.files.items()
     }
+    _check_not_trained_on(found)
+    return found
 
 
-def local_files(corpus: Corpus, folder: Path, raw: Path | None) -> dict[str, Path | None] | None:
-    """Every input file by name, None for those that are downloads; None where all of them are.
+def _check_not_trained_on(sources: Sources) -> None:
+    """Refuses a text to measure with that is trained on as well."""
+    trained_on = {source for pair in sources.get("train", ()) for source in pair}
+    for split, pairs in sources.items():
+        for source in (source for pair in pairs for source in pair):
+            if split != "train" and source in trained_on:
+                raise ValueError(
+                    f"files: {split} is {source.label}, which train is too: its scores would be of "
+                    "text learned by heart; to hold some of it out, see hold_out"
+                )
+
+
+def local_files(corpus: Corpus, folder: Path, raw: Path | None) -> dict[str, Path | None]:
+    """Every input file by name, None for those that are downloads.
 
     Args and raises: as for `locate`.
     """
     files = files_of(locate(corpus, folder, raw, downloads=None))
-    if raw is not None or not files:
+    if raw is not None:
         return files
     downloads = {name for download in corpus.downloads if download.urls for name in download.files}
-    if files.keys() <= downloads:
-        return None
     return {name: None if name in downloads else file for name, file in files.items()}
+
+
+def listed_sha256(corpus: Corpus) -> dict[str, str]:
+    """The SHA-256 that corpus.yml gives, by the name of the file, of those that it gives."""
+    return {
+        name: checksum.lower()
+        for download in corpus.downloads
+        for name, checksum in download.files.items()
+        if checksum is not None and len(checksum) == 64
+    }
+
+
+def corrected(listed: dict[str, str], prepared: dict[str, str]) -> dict[str, str]:
+    """Those of :func:`listed_sha256` that are not of the files prepared, by name."""
+    return {name: now for name, now in listed.items() if prepared.get(name, now) != now}
 
 
 def files_of(sources: Sources) -> dict[str, Path]:
@@ -145,6 +172,8 @@ class _Finder:
 
     def _file(self, name: str) -> Path | None:
         """The file of that name, downloaded if need be; None where there is none."""
+        if self.raw is not None and Path(name).is_absolute():
+            return None  # nowhere else: there may be a file of its base name
         urls, checksum = self.listed.get(name, ([], None))
         if self.raw is None and urls:
             if self.downloads is None:

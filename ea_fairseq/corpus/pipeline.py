@@ -114,7 +114,7 @@ class _Wanted:
         files = inputs.files_of(sources)
         return {
             "settings": data_settings(self.corpus),
-            "test_sets": subsets(self.corpus),
+            "test_sets": subsets(self.corpus.test_sets),
             "inputs": inputs.checksums(files),
             "input_bytes": inputs.sizes(files),
             "steps": {},
@@ -128,12 +128,12 @@ class _Wanted:
             return None
         # The settings' JSON objects have no order, but the test sets do.
         settings = data_settings(self.corpus)
-        if (done["settings"], done["test_sets"]) != (settings, subsets(self.corpus)):
+        if (done["settings"], done["test_sets"]) != (settings, subsets(self.corpus.test_sets)):
             return None
-        # Downloads are told apart by the settings, which name them.
+        # Downloads are told apart by the settings, which name them, and by their checksums.
+        if inputs.corrected(inputs.listed_sha256(self.corpus), done["inputs"]):
+            return None
         files = inputs.local_files(self.corpus, self.folder, self.raw)
-        if files is None:
-            return done
         same = done["inputs"].keys() == files.keys() and all(
             file is None or sha256(file) == done["inputs"][name] for name, file in files.items()
         )

@@ -20,6 +20,7 @@ from typing import Any
 
 from ..corpus.binarize import subsets
 from ..corpus.config import Corpus
+from ..corpus.inputs import listed_sha256
 from ..corpus.pipeline import data_settings
 from ..files import is_locked, locked, read_json_or_none
 from .differences import listed
@@ -66,12 +67,20 @@ def check_data(
     found = data_of_run(work_dir, corpus_name, run)
     if found is None:
         return
-    changed = changes(found[1], data_settings(corpus), subsets(corpus), inputs)
+    changed = _changes(found[1], corpus, inputs)
     if changed:
+        moved = inputs is not None and inputs.keys() != found[1]["inputs"].keys()
         raise ValueError(
-            f"{run}: was trained on other data ({listed(changed)}); choose --name OTHER to keep it"
-            " and train beside it, or --fresh to throw it away"
+            f"{run}: was trained on other data ({listed(changed)}); "
+            f"{'give --raw, or leave it out, as it was then, ' if moved else ''}choose --name OTHER"
+            " to keep it and train beside it, or --fresh to throw it away"
         )
+
+
+def _changes(prepared: dict[str, Any], corpus: Corpus, inputs: Inputs | None) -> dict[str, str]:
+    """How a corpus as it is now differs from prepared data, see `kept_text.changes`."""
+    test_sets = subsets(corpus.test_sets)
+    return changes(prepared, data_settings(corpus), test_sets, inputs, listed_sha256(corpus))
 
 
 def choosing_data(work_dir: Path, corpus_name: str) -> AbstractContextManager[int]:
@@ -96,12 +105,11 @@ def folder_for(
         inputs: the corpus' original files, see `kept_text.changes`
         anew: runs that are thrown away, and so need no data
     """
-    settings, test_sets = data_settings(corpus), subsets(corpus)
     present = list(_present(work_dir, corpus_name))
     for folder in present:
         for name in ("prepared.json", "state.json"):
             found = read_json_or_none(folder / name)
-            if found is not None and not changes(found, settings, test_sets, inputs):
+            if found is not None and not _changes(found, corpus, inputs):
                 return folder
     needed = _needed(work_dir, corpus_name, anew)
     for folder in present:

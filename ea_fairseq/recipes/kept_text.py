@@ -17,6 +17,7 @@ from typing import Any
 
 from ..corpus.binarize import dictionary_name
 from ..corpus.config import Corpus
+from ..corpus.inputs import corrected
 from ..files import new_folder, read_json, read_json_or_none, sha256, write_json
 from .differences import differences
 
@@ -64,6 +65,7 @@ def changes(
     settings: dict[str, Any],
     test_sets: dict[str, str],
     inputs: Inputs | None,
+    listed: dict[str, str] | None = None,
 ) -> dict[str, str]:
     """How data that is asked for differs from prepared data, by the names of the settings.
 
@@ -71,7 +73,8 @@ def changes(
         prepared: the content of prepared.json
         settings: the settings asked for, as pipeline.data_settings gives them
         test_sets: the test sets asked for, as prepared.json has them
-        inputs: the original files; None where all are downloads, or nobody looked
+        inputs: the original files; None where nobody looked
+        listed: the SHA-256 of original files that corpus.yml gives, by their names
     """
     found = {
         f"corpus.yml: {name.replace('.', ': ')}": change
@@ -80,6 +83,8 @@ def changes(
     if not found and prepared["test_sets"] != test_sets:
         old, new = (", ".join(sets.values()) for sets in (prepared["test_sets"], test_sets))
         found["corpus.yml: order of the test sets"] = f"{old} -> {new}"
+    for name, checksum in corrected(listed or {}, prepared["inputs"]).items():
+        found[f"corpus.yml: checksum of {name}"] = f"{prepared['inputs'][name]} -> {checksum}"
     if inputs is None:
         return found
     sizes = prepared.get("input_bytes", {})

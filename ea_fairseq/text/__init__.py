@@ -2,6 +2,7 @@
 
 tokens.py    cleaning, normalising, tokenising, detokenising
 subwords.py  applying BPE or sentencepiece
+pieces.py    words of their pieces
 control_words.py  fairseq's own symbols in a text
 sentences.py where a sentence ends
 processing.py  all of it, for a model

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from .pieces import join_subwords
 from .subwords import loaded
 from .tokens import Tokenization, Tokenizer, clean_line, detokenizer
 
@@ -59,12 +60,3 @@ class TextProcessing:
             return bytes(number for number in numbers if number < 256).decode(errors="replace")
         words = join_subwords(tokens, self.settings.subword)
         return " ".join(words) if self._detokenize is None else self._detokenize(words)
-
-
-def join_subwords(tokens: list[str], subword: str) -> list[str]:
-    """Words of subwords, as fairseq's ``--post-process`` makes them."""
-    if subword == "bpe":
-        return (" ".join(tokens) + " ").replace("@@ ", "").split()
-    if subword == "sentencepiece":
-        return "".join(tokens).replace("\u2581", " ").split()
-    return tokens

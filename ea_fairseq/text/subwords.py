@@ -60,5 +60,5 @@ def _load(kind: str, path: Path) -> Callable[[list[str]], list[str]]:
 
 def _apply_bpe(bpe: BPE, lines: list[str]) -> list[str]:
     if len(bpe.cache) > CACHE:
-        bpe.cache.clear()
+        bpe.cache = {}  # another thread may be about to read what it found in the old one
     return [bpe.segment(line) for line in lines]

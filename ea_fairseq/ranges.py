@@ -78,7 +78,7 @@ def check_betas(args: Any, where: str) -> None:
     Raises:
         ValueError: they are no two numbers, or one for which it would divide by zero.
     """
-    from ..compat.literal_settings import literal  # takes fairseq, whose parser was asked before
+    from .compat.literal_settings import literal  # takes fairseq, whose parser was asked before
 
     for option in _BETAS:
         given = getattr(args, option, None)
