@@ -78,7 +78,7 @@ class EAOptions:
             )
         owned = owned_options(chain)
         stray = sorted(given.keys() - owned.keys())
-        if stray and not _of_first_version(variant, given):
+        if stray:
             name = stray[0]
             raise UserError(
                 f"{flag(name)} {given[name]} is an option of "
@@ -209,14 +209,6 @@ def _all_options() -> dict[str, list[Variant]]:
 
 def _field(variant: Variant, name: str) -> Field:
     return next(item for item in fields(variant.options) if item.name == name)
-
-
-def _of_first_version(variant: str, given: Mapping[str, Any]) -> bool:
-    """Whether this is a checkpoint of version 0.1, which kept evolving attention's options, unused,
-    with its other variant too."""
-    return variant == "residual" and given.keys() == {
-        "alpha", "beta", "kernel_size", "convolution", "skip",
-    }  # fmt: skip
 
 
 def _any_of(parsers: list[Any]) -> Any:

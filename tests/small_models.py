@@ -1,6 +1,7 @@
 """Small models for the tests: dictionary, task and builders."""
 
 import argparse
+from dataclasses import fields
 from types import SimpleNamespace
 
 import torch
@@ -24,11 +25,19 @@ TINY = {
 }
 
 
+def as_kept(options):
+    """Options of evolving attention as a checkpoint keeps them: all, whether used or not."""
+    if options.get("ea_variant", "evolving") != "evolving":
+        return options
+    kept = [item for item in fields(VARIANTS["evolving"].options) if not item.metadata["later"]]
+    return {**{f"ea_{item.name}": item.default for item in kept}, **options}
+
+
 def settings_of(variant):
-    """What the command line would give for each of a variant's sets of options, by name."""
+    """What a checkpoint would have for each of a variant's sets of options, by name."""
     for options in VARIANTS[variant].cases:
         name = " ".join([variant, *(f"{key}={value}" for key, value in options.items())])
-        yield name, {"ea_variant": variant, **{f"ea_{k}": v for k, v in options.items()}}
+        yield name, as_kept({"ea_variant": variant, **{f"ea_{k}": v for k, v in options.items()}})
 
 
 def dictionary(size=VOCABULARY):
@@ -60,7 +69,7 @@ def build_strong(arch="ea_transformer_lite", seed=0, **options):
     """
     torch.manual_seed(seed)
     if arch == "ea_transformer_lite" and options.get("ea_variant", "evolving") == "evolving":
-        options = {"ea_alpha": 0.4, "ea_beta": 0.5, **options}
+        options = as_kept({"ea_alpha": 0.4, "ea_beta": 0.5, **options})
     model = build(arch, **options)
     with torch.no_grad():
         for name, parameter in model.named_parameters():

@@ -53,6 +53,18 @@ def test_parameters_equal_a_count_by_hand():
     assert sum(p.numel() for p in crosses) == 6 * whole
 
 
+def test_product_quantization_reaches_its_linear_layers(monkeypatch):
+    """Their weights stayed whole in training while all others had blocks left out."""
+    model = build("conv_transformer_lite", quant_noise_pq=0.5, quant_noise_pq_block_size=4)
+    for side in (model.encoder, model.decoder):
+        branch = side.layers[0].self_attn.convolution
+        for linear in (branch.gated, branch.out_proj):
+            before = linear.weight.detach().clone()
+            linear.train()(torch.ones(1, linear.in_features))
+            blocks = linear.weight.view(linear.out_features, -1, 4).eq(0).all(dim=-1)
+            assert 0.2 < blocks.float().mean() < 0.8 and not before.eq(0).any()
+
+
 def test_the_beam_test_notices_a_convolution_that_is_not_reordered(monkeypatch):
     model = build_strong(ea_branch="convolution")
 

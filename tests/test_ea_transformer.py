@@ -6,6 +6,7 @@ import logging
 
 import pytest
 import torch
+from fairseq.models import ARCH_CONFIG_REGISTRY
 from fairseq.modules import FairseqDropout
 from fairseq.sequence_generator import SequenceGenerator
 from reference import REGIONS, Transformer
@@ -614,6 +615,50 @@ def test_bad_options_are_refused_by_name_value_and_choices(options, named):
     with pytest.raises(UserError, match=named) as refused:
         build("ea_transformer_lite", **options)
     assert "\n" not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("options", "named"),
+    [
+        ({"ea_skip": "none", "ea_alpha": 0.3}, "--ea-alpha would have no effect: --ea-skip none"),
+        ({"ea_convolution": "none", "ea_beta": 0.3}, "--ea-beta would have no effect: --ea-conv"),
+        ({"ea_convolution": "none", "ea_kernel_size": 5}, "--ea-kernel-size would have no effect"),
+        (
+            {"ea_variant": "encoder=plain,decoder=evolving", "ea_alpha": 0.3},
+            "--ea-alpha would have no effect: --ea-skip encoder gives no attention of this model",
+        ),
+        (
+            {"ea_variant": "encoder=plain,decoder=evolving", "ea_convolution": "encoder"},
+            "--ea-convolution would have no effect",
+        ),
+        (
+            {"ea_skip": "none", "ea_convolution": "none", "ea_learned_mixing": True},
+            "--ea-learned-mixing would have no effect: neither alpha nor beta is used",
+        ),
+    ],
+)
+def test_options_without_effect_are_refused(options, named):
+    """A search over them would compare equal models."""
+    with pytest.raises(UserError, match=named):
+        build("ea_transformer_lite", **options)
+    # fairseq has the architecture complete its arguments twice.
+    args = argparse.Namespace(**TINY, ea_variant="encoder=residual,encoder-decoder=evolving")
+    for _ in range(2):
+        ARCH_CONFIG_REGISTRY["ea_transformer_lite"](args)
+    # A checkpoint has all of them, used or not.
+    everything = {"ea_alpha": 0.1, "ea_beta": 0.1, "ea_kernel_size": 3, "ea_skip": "encoder"}
+    everything |= {"ea_convolution": "encoder,decoder", "ea_variant": "evolving"}
+    build("ea_transformer_lite", **everything | options)
+
+
+def test_a_chain_says_alpha_where_its_variants_have_others():
+    """Base's alpha is evolving attention's, which uses none here; predictive's is another."""
+    chain = "encoder=predictive,decoder=evolving,encoder-decoder=evolving"
+    with pytest.raises(UserError, match="alpha 0.5 by itself, and predictive 0.1: give"):
+        build("ea_transformer_base", ea_variant=chain)
+    model = build("ea_transformer_base", ea_variant=chain, ea_alpha=0.3)
+    assert model.encoder.layers[1].self_attn.transform.alpha == 0.3
+    build("ea_transformer_lite", ea_variant=chain)  # whose alpha is the same
 
 
 def test_vocabulary_is_as_small_as_the_tests_assume():

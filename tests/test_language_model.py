@@ -195,6 +195,12 @@ def test_the_stack_can_be_cut_to_some_layers():
     [
         ({"ea_variant": "predictive"}, "predictive serves no decoder.*evolving"),
         ({"ea_variant": "encoder=residual"}, "no encoder attention"),
+        ({"ea_alpha": 0.9}, "--ea-alpha would have no effect: --ea-skip encoder"),
+        ({"ea_convolution": "encoder"}, "--ea-convolution would have no effect"),
+        (
+            {"arch": "realformer_lm_lite", "ea_skip": "encoder"},
+            "--ea-skip would have no effect: encoder has no such connection in this model",
+        ),
         ({"tokens_per_sample": 512, "max_target_positions": 128}, "512 is more than .* 128"),
         ({"character_embeddings": True}, "--character-embeddings"),
     ],

@@ -3,7 +3,6 @@
 import re
 
 import pytest
-import torch
 from fairseq import checkpoint_utils
 from fairseq_commands import corpus, generation, run, training
 
@@ -104,18 +103,3 @@ def test_a_checkpoint_keeps_its_variants_own_options_only(checkpoints):
     assert kept["evolving"] == {
         "ea_variant", "ea_alpha", "ea_beta", "ea_kernel_size", "ea_convolution", "ea_skip"
     }  # fmt: skip
-
-
-def test_checkpoints_of_version_0_1_still_load(checkpoints, tmp_path):
-    """Its other variant kept evolving attention's options, of which it used one."""
-    state = read_checkpoint(str(checkpoints["residual"]))
-    settings = state["cfg"]["model"]
-    settings.ea_alpha, settings.ea_beta, settings.ea_kernel_size = 0.1, 0.1, 3
-    settings.ea_convolution = "encoder,decoder,encoder-decoder"
-    torch.save(state, tmp_path / "old.pt")
-    arguments = generation(corpus(), checkpoints["residual"])
-    new = run("generate", *arguments)
-    old = run("generate", *generation(corpus(), tmp_path / "old.pt"))
-    assert old.status == 0, old.errors()
-    hypotheses = [re.findall(r"^H-.*$", done.output(), re.M) for done in (old, new)]
-    assert hypotheses[0] == hypotheses[1] and hypotheses[0]

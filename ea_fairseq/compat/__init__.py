@@ -1,7 +1,8 @@
 """Changes that make fairseq safe with files and complete with inputs, applied from the plugin.
 
-fairseq itself stays as installed. Each module here replaces a few of its functions, lists them at
-its top with the reason, and has an ``install()`` that does the replacing.
+fairseq itself stays as installed. Each module here, but for helpers of several, replaces a few of
+its functions, lists them at its top with the reason, and has an ``install()`` that does the
+replacing.
 """
 
 from __future__ import annotations

@@ -32,6 +32,7 @@ from fairseq import checkpoint_utils
 from fairseq.file_io import PathManager
 
 from ..errors import UserError
+from ..files import force_to_disk
 from .safe_loading import not_finite
 
 logger = logging.getLogger(__name__)
@@ -54,7 +55,7 @@ def atomic_file(path: str) -> Iterator[BinaryIO]:
             file.flush()
             os.fsync(file.fileno())
         os.replace(temporary, path)
-        _force_folder_to_disk(os.path.dirname(path) or ".")
+        force_to_disk(os.path.dirname(path) or ".")
     except BaseException as error:
         with contextlib.suppress(OSError):
             os.remove(temporary)
@@ -65,15 +66,6 @@ def atomic_file(path: str) -> Iterator[BinaryIO]:
                 f"cannot write {path}: {reason.strerror}; files saved earlier are unchanged"
             ) from error
         raise
-
-
-def _force_folder_to_disk(folder: str) -> None:
-    """Make a renaming survive a power cut."""
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def save_checkpoint_file(state: Any, path: str) -> None:

@@ -20,8 +20,8 @@ from fairseq import options
 from fairseq.dataclass.configs import GenerationConfig
 from fairseq.scoring import SCORER_REGISTRY
 
+from .. import ranges
 from ..errors import UserError, perhaps_meant
-from ..recipes import ranges
 
 _SUBWORDS = "subword_nmt, @@, sentencepiece, wordpiece, letter, silence, _EOW, none".split(", ")
 _STEP_BY_STEP = ("translation", "language_modeling")

@@ -15,7 +15,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from ..files import sha256
+from ..files import force_to_disk, sha256
 
 logger = logging.getLogger(__name__)
 
@@ -108,9 +108,9 @@ def _compile(command: list[str], path: Path) -> None:
         # Several processes may build at once. Should the file of one end up with the checksum of
         # another, the next process builds once more.
         for file in (_checksum_of(new), new):
-            _to_disk(file)
+            force_to_disk(file)
             os.replace(file, path.parent / file.name)
-        _to_disk(path.parent)
+        force_to_disk(path.parent)
 
 
 def _output(command: list[str], limit: float) -> str:
@@ -118,15 +118,6 @@ def _output(command: list[str], limit: float) -> str:
     return subprocess.run(
         command, capture_output=True, text=True, errors="replace", check=True, timeout=limit
     ).stdout
-
-
-def _to_disk(path: Path) -> None:
-    """Have a file's content, or a folder's entries, survive a power cut."""
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def _remove_leftovers(folder: Path) -> None:

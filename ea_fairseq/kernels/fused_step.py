@@ -1,14 +1,19 @@
 """One step of decoding with evolving attention, for all hypotheses at once."""
 
+from __future__ import annotations
+
 import ctypes
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
-from ..variants.cached_heads import CachedHeads
 from .fused_attention import Evolution
 from .library import Heads, address, fields, function, heads_of, visible_rows, with_rows
 from .ways import way
+
+if TYPE_CHECKING:
+    from ..variants.cached_heads import CachedHeads
 
 State = dict[str, Tensor]
 

@@ -150,7 +150,7 @@ def _register(variant: Variant) -> None:
 def _register_architecture(variant: Variant, architecture: Architecture, name: str) -> None:
     def configure(args: Namespace) -> None:
         transformer_lm_lite(args)
-        ea_defaults(args, variant, architecture, name, "ea_transformer_lm_lite")
+        ea_defaults(args, variant, architecture, name, "ea_transformer_lm_lite", ["decoder"])
 
     configure.__name__ = configure.__qualname__ = name
     configure.__doc__ = f"{variant.name}: {variant.summary}; a language model."

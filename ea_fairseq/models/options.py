@@ -2,11 +2,14 @@
 
 import math
 from argparse import Namespace
+from collections.abc import Sequence
+from dataclasses import fields
 from typing import Any
 
 from ..config import EAOptions, owned_options, parse_chain
 from ..errors import UserError
-from ..variants import Architecture, Variant
+from ..variants import ATTENTIONS, Architecture, Variant
+from ..variants.options import flag, listed
 
 
 def refuse_unsupported(args: Namespace) -> None:
@@ -40,7 +43,12 @@ def set_defaults(args: Namespace, **defaults: Any) -> None:
 
 
 def ea_defaults(
-    args: Namespace, variant: Variant, architecture: Architecture, name: str, general: str
+    args: Namespace,
+    variant: Variant,
+    architecture: Architecture,
+    name: str,
+    general: str,
+    attentions: Sequence[str] = ATTENTIONS,
 ) -> None:
     """The variant and its options, all of them, as a checkpoint keeps them.
 
@@ -50,11 +58,14 @@ def ea_defaults(
         architecture: with options of its own
         name: of the architecture
         general: name of the one for any variant
+        attentions: those that the model has
 
     Raises:
-        UserError: for an option that the variant does not have, or an architecture of one variant
-            with another; evolving attention's stand for their size and take any
+        UserError: for an option that the variant does not have, one that would have no effect or
+            whose default is not clear, or an architecture of one variant with another; evolving
+            attention's stand for their size and take any
     """
+    given = {name for name, value in vars(args).items() if value is not None}
     set_defaults(args, ea_variant=variant.name)
     chain = parse_chain(args.ea_variant)
     own = args.ea_variant == variant.name
@@ -65,16 +76,45 @@ def ea_defaults(
         )
     for option, owners in owned_options(chain).items():
         if variant in owners and option in architecture.options:
-            set_defaults(args, **{f"ea_{option}": architecture.options[option]})
+            value = architecture.options[option]
+            others = [v for v in owners if v is not variant and v.default(option) != value]
+            if others and f"ea_{option}" not in given:
+                defaults = listed(f"{other.name} {other.default(option)}" for other in others)
+                raise UserError(
+                    f"--ea-variant {args.ea_variant}: --arch {name} has {flag(option)} {value} by "
+                    f"itself, and {defaults}: give {flag(option)}"
+                )
+            set_defaults(args, **{f"ea_{option}": value})
     for option, value in architecture.model.items():
         set_defaults(args, **{f"ea_{option}": value})
-        given = getattr(args, f"ea_{option}")
-        if given != value:
+        chosen = getattr(args, f"ea_{option}")
+        if chosen != value:
             raise UserError(
-                f"--arch {name} is --ea-{option} {value}, not {given}: choose --arch {general}"
+                f"--arch {name} is --ea-{option} {value}, not {chosen}: choose --arch {general}"
             )
-    kept = EAOptions.from_namespace(args).as_given()
+    options = EAOptions.from_namespace(args)
+    kept = options.as_given()
+    _refuse_without_effect(options, given, attentions)
     for attribute in [name for name in vars(args) if name.startswith("ea_") and name not in kept]:
         delattr(args, attribute)  # given, and left out at its default all the same
     for attribute, value in kept.items():
         setattr(args, attribute, value)
+
+
+def _refuse_without_effect(options: EAOptions, given: set[str], attentions: Sequence[str]) -> None:
+    """Refuses an option that somebody gave and that no attention of the model uses.
+
+    A checkpoint, or a folder made of it, has all of them, used or not; and so have arguments that
+    were here before: fairseq completes them twice.
+    """
+    if options.as_given().keys() <= given:
+        return
+    effects: dict[str, list[str | None]] = {}
+    for name, chosen in options.options.items():
+        places = [place for place in attentions if options.chain.get(place) == name]
+        reasons = chosen.without_effect(places)
+        for item in fields(chosen):
+            effects.setdefault(item.name, []).append(reasons.get(item.name))
+    for option, reasons in sorted(effects.items()):
+        if f"ea_{option}" in given and None not in reasons:
+            raise UserError(f"{flag(option)} would have no effect: {reasons[0]}: leave it out")

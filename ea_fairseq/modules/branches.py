@@ -3,6 +3,7 @@
 import torch
 import torch.nn.functional as F
 from fairseq.modules.lightweight_convolution import LightweightConv1dTBC
+from fairseq.modules.quant_noise import quant_noise
 from torch import Tensor, nn
 
 from .multihead_attention import IncrementalState, TransformedAttention
@@ -22,11 +23,22 @@ class ConvolutionBranch(nn.Module):
         num_heads: of the convolution; divides ``width``
         kernel_size: odd
         causal: whether a position sees itself and earlier ones only, or as many on both sides
+        q_noise: share of blocks of the linear layers' weights that training leaves out
+            (--quant-noise-pq)
+        qn_block_size: of such a block
     """
 
-    def __init__(self, width: int, num_heads: int, kernel_size: int, causal: bool):
+    def __init__(
+        self,
+        width: int,
+        num_heads: int,
+        kernel_size: int,
+        causal: bool,
+        q_noise: float = 0.0,
+        qn_block_size: int = 8,
+    ):
         super().__init__()
-        self.gated = nn.Linear(width, 2 * width)
+        self.gated = quant_noise(nn.Linear(width, 2 * width), q_noise, qn_block_size)
         self.convolution = LightweightConv1dTBC(
             width,
             kernel_size,
@@ -34,7 +46,7 @@ class ConvolutionBranch(nn.Module):
             num_heads=num_heads,
             weight_softmax=True,
         )
-        self.out_proj = nn.Linear(width, width)
+        self.out_proj = quant_noise(nn.Linear(width, width), q_noise, qn_block_size)
         for linear in (self.gated, self.out_proj):
             nn.init.xavier_uniform_(linear.weight)
             nn.init.zeros_(linear.bias)

@@ -68,6 +68,8 @@ def _build_self_attention(
             heads,
             KERNEL_SIZES[min(layer, len(KERNEL_SIZES) - 1)],
             causal=attention == "decoder",
+            q_noise=cfg.quant_noise.pq,
+            qn_block_size=cfg.quant_noise.pq_block_size,
         ),
     )
 

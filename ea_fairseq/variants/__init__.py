@@ -1,4 +1,5 @@
-"""Kinds of attention, one file each. This package imports only torch.
+"""Kinds of attention, one file each. This package imports torch and
+../kernels, never fairseq.
 
 base.py          the contract: what a transform does to the maps, before and after the softmax
 registry.py      what a variant is: its options, architectures, transform and test cases

@@ -1,5 +1,6 @@
 """Evolving attention: carry mixing and convolution mixing."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -16,6 +17,7 @@ from .conv import KERNEL_SIZES, MAP_CONVOLUTIONS
 from .options import (
     ATTENTIONS,
     VariantOptions,
+    as_text,
     flag,
     fraction,
     one_of,
@@ -72,6 +74,20 @@ class EvolvingOptions(VariantOptions):
                     f"{flag(name)} must be between 0 and 1 with --ea-learned-mixing true, which "
                     f"cannot start at its ends, not {start}"
                 )
+
+    def without_effect(self, attentions: Sequence[str]) -> dict[str, str]:
+        found: dict[str, str] = {}
+        for name, what, dependent in (
+            ("skip", "skip connection", ["alpha"]),
+            ("convolution", "convolution", ["beta", "kernel_size"]),
+        ):
+            places = getattr(self, name)
+            if not set(places) & set(attentions):
+                reason = f"{flag(name)} {as_text(places)} gives no attention of this model a {what}"
+                found |= dict.fromkeys([*dependent, *([name] if places else [])], reason)
+        if self.learned_mixing and {"alpha", "beta"} <= found.keys():
+            found["learned_mixing"] = "neither alpha nor beta is used"
+        return found
 
 
 class EvolvingLogits(LogitTransform):

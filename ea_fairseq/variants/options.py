@@ -1,6 +1,6 @@
 """The options of a variant: a dataclass whose fields say how they are read, and their help."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any
 
@@ -40,6 +40,15 @@ class VariantOptions:
         for item in fields(self):
             value = item.metadata["parse"](flag(item.name), getattr(self, item.name))
             object.__setattr__(self, item.name, value)
+
+    def without_effect(self, attentions: Sequence[str]) -> dict[str, str]:
+        """Options that change nothing in a model of which the variant has these attentions.
+
+        Returns:
+            their names -> why
+        """
+        del attentions
+        return {}
 
 
 def flag(name: str) -> str:

@@ -1,7 +1,7 @@
 """What a variant is, and all variants by name."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 from .base import LogitTransform, Place
@@ -52,6 +52,10 @@ class Variant:
     architectures: tuple[Architecture, ...] = ()
     cases: tuple[Mapping[str, Any], ...] = ({},)
     neutral: Mapping[str, Any] | None = None
+
+    def default(self, option: str) -> Any:
+        """The value of one of the variant's options where nobody gives one."""
+        return next(item.default for item in fields(self.options) if item.name == option)
 
 
 VARIANTS: dict[str, Variant] = {}

@@ -1,11 +1,12 @@
 """Residual attention logits, the closest relative of evolving attention."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from torch import Tensor
 
 from .base import LogitTransform, Place, Projected, zero_hidden
-from .options import ATTENTIONS, VariantOptions, option, some_attentions
+from .options import ATTENTIONS, VariantOptions, as_text, option, some_attentions
 from .registry import Architecture, Variant, register
 
 
@@ -20,6 +21,11 @@ class ResidualOptions(VariantOptions):
         "attentions with a skip connection between layers: comma-separated, of encoder, decoder, "
         "encoder-decoder; or none",
     )
+
+    def without_effect(self, attentions: Sequence[str]) -> dict[str, str]:
+        if not self.skip or set(self.skip) & set(attentions):
+            return {}
+        return {"skip": f"{as_text(self.skip)} has no such connection in this model"}
 
 
 class ResidualLogits(LogitTransform):
