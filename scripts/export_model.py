@@ -84,12 +84,14 @@ def export(args: argparse.Namespace) -> None:
 
         write_fairseq_folder(read_model_folder(args.model), args.output)
         return
-    from ea_fairseq.translation.exporting import export_checkpoint, export_run
-
     if is_folder:
+        from ea_fairseq.recipes.exporting import export_run
+
         for lack in export_run(args.model, args.output):
             print(f"warning: {lack}", file=sys.stderr)
         return
+    from ea_fairseq.translation.exporting import export_checkpoint
+
     tokenize = {"tokenizer": args.tokenizer or "none", "lowercase": args.lowercase}
     languages = (args.source_lang, args.target_lang)
     export_checkpoint(

@@ -54,7 +54,7 @@ def model_of_run(args: argparse.Namespace) -> Path:
     run = runs / run_name(recipe, args.name) / f"seed{args.seed}"
     if not run.is_dir():
         raise ValueError(f"{run}: no such run; train first: ea-recipe")
-    from ea_fairseq.translation.exporting import exported_run
+    from ea_fairseq.recipes.exporting import exported_run
 
     return exported_run(run)
 

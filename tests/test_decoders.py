@@ -263,6 +263,17 @@ def test_a_source_with_padding_inside_is_left_to_torch():
     same(searched(model, batch, search, True), searched(model, batch, search, False))
 
 
+def test_a_source_that_ends_at_once_leaves_its_keys_to_no_other():
+    """Two rows before and after: fairseq's attention took them for the same."""
+    models = [strong("transformer_lite"), strong("transformer_lite")]  # several: on torch
+    search = BeamSearch(models, models[0].decoder.dictionary)
+    settings = Search(beam=2, min_len=0, max_len_a=0.2, max_len_b=0)
+    sources = [[5, 6, EOS], [9, 8, 7, 6, 5, 4, EOS]]
+    together = search(sources, settings)
+    for source, found in zip(sources, together, strict=True):
+        same([found], search([source], settings))
+
+
 def test_a_model_that_is_no_number_finds_nothing():
     model = strong("transformer_lite")
     with torch.no_grad():

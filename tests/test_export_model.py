@@ -4,6 +4,7 @@ import json
 import os
 import re
 import shutil
+import threading
 from types import SimpleNamespace
 
 import export_model
@@ -16,7 +17,9 @@ from ea_fairseq import Translator
 from ea_fairseq.compat.safe_loading import read_checkpoint
 from ea_fairseq.compat.text_identity import check, identity_of_checkpoint
 from ea_fairseq.errors import UserError
-from ea_fairseq.translation.exporting import checkpoint_of_run, exported_run
+from ea_fairseq.files import write_json
+from ea_fairseq.recipes import exporting
+from ea_fairseq.recipes.exporting import checkpoint_of_run, exported_run
 from ea_fairseq.translation.model_folder import Longest
 
 LINES = ["w1 w2 w3", "", "w5 w4 w4 w7"]
@@ -66,6 +69,23 @@ def test_of_a_run_its_average_is_exported_and_without_one_its_best_checkpoint(tm
     for path in (best, averaged):
         path.touch()
         assert checkpoint_of_run(tmp_path) == path
+    # The best checkpoint stood under the average's scores where that was deleted.
+    averaged.unlink()
+    for average, is_missed in ((None, False), ({"num-epoch-checkpoints": 2}, True)):
+        write_json(tmp_path / "steps" / "average.json", {"settings": {"average": average}})
+        if not is_missed:
+            assert checkpoint_of_run(tmp_path) == best
+            continue
+        for asked in (checkpoint_of_run, exported_run):
+            with pytest.raises(UserError, match="averaged.pt: is gone, .*--steps average"):
+                asked(tmp_path)
+    best.unlink()
+    with pytest.raises(UserError, match="averaged.pt: is gone, .* as its checkpoints are$"):
+        checkpoint_of_run(tmp_path)
+    # A model folder made before needs it no more.
+    (tmp_path / "model").mkdir()
+    (tmp_path / "model" / "config.json").touch()
+    assert exported_run(tmp_path) == tmp_path / "model"
 
 
 def test_a_runs_folder_takes_its_text_scores_and_search_along(folders, tmp_path, capsys):
@@ -106,7 +126,30 @@ def test_a_runs_folder_takes_its_text_scores_and_search_along(folders, tmp_path,
             seconds = written / 1e9 + (9 if name == newer else -9)
             os.utime(run / name, (seconds, seconds))
         assert Translator(exported_run(run)).config.search.beam == beam
-    assert capsys.readouterr().err.count("sampling is no option of Translator") == 3
+    # Two commands that found it old wrote into one folder.
+    made, at_once = [], threading.Barrier(2)
+    write, is_new = exporting.write_model_folder, exporting._is_new
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(exporting, "write_model_folder", lambda *a: (made.append(1), write(*a)))
+
+        def both_look(*arguments):
+            found = is_new(*arguments)
+            if threading.current_thread() not in looked:
+                looked.add(threading.current_thread())
+                at_once.wait(60)
+            return found
+
+        looked = set()
+        patch.setattr(exporting, "_is_new", both_look)
+        for name, seconds in (("results.json", 2), ("averaged.pt", 2), ("model/config.json", 1)):
+            os.utime(run / name, (seconds, seconds))
+        threads = [threading.Thread(target=exported_run, args=(run,)) for _ in range(2)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    assert made == [1] and Translator(run / "model").config.search.beam == 2
+    assert capsys.readouterr().err.count("sampling is no option of Translator") == 4
     # Its checkpoint alone does not take the codes along, which is said.
     given = [str(run / "averaged.pt"), str(tmp_path / "alone"), "--data", str(run / "text")]
     assert export_model.main([*given, "-s", "de", "-t", "en"]) == 0
@@ -144,6 +187,16 @@ def test_what_does_not_fit_is_one_line_and_writes_nothing(folders, tmp_path, cap
         error = capsys.readouterr().err
         assert re.search(f"error: {no_codes}: (cannot be used for subwords|is empty or a d)", error)
         assert error.count("\n") == 1 and not out.exists()
+    # An option of another version was left out, and the model computed something else.
+    state = read_checkpoint(checkpoint)
+    settings = state["cfg"]["model"]
+    vars(settings)["ea_foo"] = 0.3
+    torch.save(state, tmp_path / "newer.pt")
+    given = [str(tmp_path / "newer.pt"), str(out), "--data", str(folders / "back")]
+    assert export_model.main(given) == 1
+    error = capsys.readouterr().err
+    assert "newer.pt: ea_foo = 0.3 is no option of this version of ea_fairseq" in error
+    assert error.count("\n") == 1 and not out.exists()
     before = (folders / "again" / "config.json").read_bytes()
     given = [checkpoint, str(folders / "again"), "--data", str(folders / "back")]
     assert export_model.main(given) == 1

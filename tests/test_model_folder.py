@@ -12,8 +12,9 @@ from small_folders import strong, write_folder
 
 from ea_fairseq import Translator
 from ea_fairseq.errors import UserError
+from ea_fairseq.recipes.exporting import longest_sources, search_settings
 from ea_fairseq.translation.building import load_model
-from ea_fairseq.translation.exporting import export_checkpoint, longest_sources, search_settings
+from ea_fairseq.translation.exporting import export_checkpoint
 from ea_fairseq.translation.fairseq_checkpoint import write_fairseq_folder
 from ea_fairseq.translation.model_folder import Longest, Search, read_model_folder
 

@@ -171,6 +171,7 @@ def test_the_command_draws_what_the_model_translates(tmp_path, capsys, translato
         (["--layer", "4"], "layer is 4: choose from 1 to 3"),
         (["--attention", "cross"], "attention is 'cross': choose from encoder, decoder"),
         (["--output", "/proc/x.png"], "/proc/x.png: cannot be written"),
+        (["--output", "/dev/null/maps/x.png"], "/dev/null/maps/x.png: cannot be written"),
     ],
 )
 def test_mistakes_end_in_one_line(tmp_path, capsys, translator, options, message):

@@ -7,6 +7,7 @@ import pty
 import resource
 import subprocess
 import sys
+import time
 
 import pytest
 from small_folders import answered, write_folder
@@ -31,6 +32,14 @@ def translate(folder, text, *options):
     from ea_fairseq.translation import command
 
     return answered(command.main, folder, text, *options)
+
+
+def wait_for(condition):
+    """Until it is true, for a minute at most."""
+    end = time.monotonic() + 60
+    while not condition():
+        assert time.monotonic() < end
+        time.sleep(0.05)
 
 
 def test_lines_are_answered_in_their_places(folder):
@@ -147,6 +156,10 @@ def test_the_input_is_never_written_over(tmp_path, monkeypatch, capsys):
         message = f"--output {output}: is the same file as {source}, which is read"
         assert message in capsys.readouterr().err
         assert source.read_text() == "w1\n" and link.is_symlink()
+    part = source.rename("out.part")  # what an interruption would leave
+    assert command.main(["no-model", "--input", str(part), "--output", "out"]) == 1
+    assert f"is the same file as {part}" in capsys.readouterr().err
+    part.rename(source)
     assert command.main(["no-model", "--input", str(source), "--output", str(tmp_path)]) == 1
     assert "is a folder; name a file" in capsys.readouterr().err
 
@@ -217,6 +230,28 @@ def test_an_interrupt_keeps_what_was_translated(folder, tmp_path, monkeypatch, c
     assert part.read_text() == f"{Translator(folder).translate('w4')}\n" * 2
     message = f"ea-translate: interrupted: {part} has what was written\n"
     assert capsys.readouterr().err == message and list(tmp_path.iterdir()) == [part]
+
+
+def test_a_job_managers_signal_keeps_what_was_translated(folder, tmp_path):
+    """SIGTERM left the lines in a temporary file, which the next try emptied."""
+    output, part = tmp_path / "out", tmp_path / "out.part"
+    command = program(folder, "--buffer-size", "1", "--output", str(output))
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        process.stdin.write(b"w4\n")
+        process.stdin.flush()
+        temporary = tmp_path / ".out.tmp"
+        wait_for(lambda: temporary.exists() and temporary.stat().st_size)
+        process.terminate()
+        assert process.wait(timeout=30) == 130
+        assert f"{part} has what was written" in process.stderr.read().decode()
+    assert part.read_text().count("\n") == 1 and list(tmp_path.iterdir()) == [part]
+
+
+def test_closed_standard_output_is_named(folder):
+    command = ["bash", "-c", 'echo w4 | "$@" >&-', "bash", *program(folder)]
+    done = subprocess.run(command, capture_output=True, text=True)
+    error = "ea-translate: error: standard output is closed: give --output FILE\n"
+    assert (done.returncode, done.stderr) == (1, error)
 
 
 def test_help_imports_nothing_slow():

@@ -11,6 +11,7 @@ from small_folders import WORDS, write_folder
 
 from ea_fairseq import Translator
 from ea_fairseq.errors import UserError
+from ea_fairseq.kernels.library import torch_alone
 from ea_fairseq.text.processing import TextSettings
 from ea_fairseq.text.tokens import Tokenization
 from ea_fairseq.translation.model_folder import Longest, Search
@@ -134,6 +135,17 @@ def test_a_long_sentence_is_split_at_its_clauses_and_else_refused(tmp_path):
     assert found.source_tokens.count("w4") == 4
     # A little longer than usual is no reason to break a sentence.
     assert len(translator.translate("w1 w1 w1 w1 w1 w1, w2 w2 w2.", details=True).parts) == 1
+    # Nothing is cut, or spaced, but at the ends of clauses.
+    for line in (
+        "w1 w1 w1 w1 w1 3,5 w1, w2 12:30 w2 w2 w2 w2, https://w3 w3,w3 w3 w4 w4 w4 w4.",
+        "w1 w1 w1 w1 w1、w2 w2 w2 w2,  w3 w3 w3 w4 w4 w4 w4 w1 w1 w1 w1.",
+        "w1 w1 w1 w1 w1 今,日 w2 w2 w2 w2 w3 w3 w3 3,5 w3 w3,w3 w4 w4 w1 w1 w1 w1.",
+    ):
+        parts = translator.parts(line)
+        assert len(parts) > 1
+        assert "".join("".join(parts).split()) == "".join(line.split())
+        for number in ("3,5", "12:30", "https://w3", "w3,w3"):
+            assert line.count(number) == sum(part.split().count(number) for part in parts)
     endless = "w5 " * 31
     message = "text 1: 31 subwords in one piece; the model takes 29"
     for long in ("split", "whole"):
@@ -163,6 +175,20 @@ def test_a_translation_cut_at_the_limit_says_so(tmp_path):
     cut = [translation for translation in found if len(translation.tokens) == 3]
     assert cut and all(t.problem == CUT for t in cut)
     assert all(t.problem is None for t in found if t not in cut)
+
+
+def test_scores_that_are_no_numbers_are_no_empty_line(tmp_path):
+    """An activation that overflows left an empty line, and success."""
+    with torch_alone():
+        translator = Translator(write_folder(tmp_path / "model"))
+        with torch.no_grad():
+            translator.models[0].decoder.layers[0].fc1.bias[0] = torch.nan
+        with pytest.raises(UserError, match="text 2: the model's scores are no numbers"):
+            translator.translate(["", "w1 w2"])
+        empty, lost = translator.translate(["", "w1 w2"], details=True, n_best=2)
+    assert [found.problem for found in empty] == [None] * 2
+    assert [found.problem for found in lost] == ["the model's scores are no numbers"] * 2
+    assert not lost[0].text and not lost[0].parts
 
 
 def test_text_that_speaks_of_special_symbols_is_no_end_and_no_padding(translator):

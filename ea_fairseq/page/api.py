@@ -17,7 +17,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
 from ..errors import UserError
 from ..translation.translator import Part, Translation, Translator, space
-from ..translation.views import axis_tokens, layer_views
+from ..translation.views import axis_tokens, layer_views, of_head, of_number
 from ..variants.options import ATTENTIONS
 from .description import description_page
 from .guard import Guard
@@ -391,15 +391,10 @@ def _maps(translator: Translator, request: MapsRequest) -> Maps:
         choices = ", ".join(ATTENTIONS)
         raise UserError(f"attention is {request.attention!r}: choose from {choices}")
     layers = translator.attention_maps(part)[request.attention]
-    if request.layer > len(layers):
-        raise UserError(f"layer is {request.layer}: choose from 1 to {len(layers)}")
-    found = layers[request.layer - 1]
-    heads = len(found.probs)
-    if request.head is not None and request.head > heads:
-        raise UserError(f"head is {request.head}: choose from 1 to {heads}")
+    found = of_number(layers, request.layer, "layer")
     views = []
     for view in layer_views(found):
-        values = view.values.mean(0) if request.head is None else view.values[request.head - 1]
+        values = of_head(view.values, request.head)
         shown = [
             [value if seen else None for value, seen in zip(*row, strict=True)]
             for row in zip(_rounded(values.tolist()), found.visible.tolist(), strict=True)

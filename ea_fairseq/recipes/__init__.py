@@ -7,7 +7,6 @@ recipe.py        read a recipe and its bases, apply overrides, check sections an
 options.py       check options against the parsers of fairseq itself
 meanings.py      what others call fairseq's options
 allowed.py       which of them a recipe may set, and to what
-ranges.py        ... and its numbers
 commands.py      the command of every step
 recipe_run.py    the steps of one run, each done once
 ensembles.py     several seeds' models that translate together
@@ -18,9 +17,11 @@ report.py        what a run ends with: scores, places, the next command
 listing.py       all runs, and the recipes that there are
 places.py        where scripts and recipes lie, in a clone and of a wheel
 new_corpus.py    a recipe for one's own text
-resuming.py      what a training goes on from, and how far it may be told to go
+resuming.py      how far a training that has begun may be told to go on
 averaging.py     how many checkpoints a training will leave to average
 data_folders.py  which folder holds a run's data: what a trained run needs is never written over
+exporting.py     a model folder made of a run
+text_maps.py     maps of a run's language model while it reads a text
 kept_text.py     a run's own copy of codes, dictionaries and text settings
 differences.py   settings that differ, by name
 side_by_side.py  several runs at once

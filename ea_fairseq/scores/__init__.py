@@ -1,7 +1,7 @@
 """Score functions, one file for each family: what a query and a key have to do with each other.
 
-They make the logits L that a variant then transforms; any goes with any. This package imports only
-torch.
+They make the logits L that a variant then transforms; any goes with any. This package knows nothing
+of fairseq.
 
 base.py    what a score function is, and all of them by name
 

@@ -2,7 +2,7 @@
 
 model_folder.py        a model as a folder: weights, dictionaries, text settings; nothing that runs
 fairseq_checkpoint.py  such a folder made of a checkpoint of fairseq's, and back
-exporting.py           such a folder made of a recipe's run or of a checkpoint
+exporting.py           such a folder made of any checkpoint
 building.py            fairseq's models out of plain options and weights
 search.py              beam search
 sampling.py            tokens drawn at random in it
@@ -18,6 +18,5 @@ attention_maps.py      what every attention of a model looked at
 views.py               those maps as people look at them: fresh, what is added, evolved
 plots.py               pictures of them
 map_statistics.py      what they are like over a corpus, by layer
-text_maps.py           maps of a run's language model while it reads a text
 seeing.py              both from the command line, ea-translate --plot and --serve
 """

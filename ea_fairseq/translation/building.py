@@ -45,9 +45,13 @@ def model_options(arch: str, settings: dict[str, Any]) -> dict[str, Any]:
     """Those of a training's settings that the architecture's model is built of.
 
     Raises:
-        UserError: naming the architecture, if fairseq does not know it.
+        UserError: naming the architecture, if fairseq does not know it, or an option of ours of
+            another version, whose effect would be lost.
     """
     names = _option_names(arch)
+    for name, value in sorted(settings.items()):
+        if name.startswith("ea_") and value is not None and name not in names:
+            raise UserError(f"{name} = {value!r} is no option of this version of ea_fairseq")
     return {
         name: value
         for name, value in sorted(settings.items())

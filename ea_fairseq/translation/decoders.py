@@ -11,6 +11,7 @@ from fairseq.models import (
     FairseqIncrementalDecoder,
     FairseqLanguageModel,
 )
+from fairseq.modules import MultiheadAttention
 from torch import Tensor
 
 from ..kernels.fused_decoder import FusedDecoder, Rules
@@ -36,6 +37,7 @@ class TorchDecoder:
         self.state = {} if incremental else None
         # An adaptive softmax has no scores but log-probabilities.
         self.normalized = getattr(model.decoder, "adaptive_softmax", None) is not None
+        self.reordered = False
         modules = model.decoder.modules()
         self.with_state = [m for m in modules if hasattr(m, "reorder_incremental_state")]
 
@@ -64,11 +66,25 @@ class TorchDecoder:
     def reorder(self, order: Tensor) -> None:
         """Goes on with other rows."""
         if self.state is not None:
+            if not self.reordered:
+                self._move_keys(order)
+                self.reordered = True
             for module in self.with_state:
                 kept = module.reorder_incremental_state(self.state, order)
                 self.state = self.state if kept is None else kept
         if self.encoded is not None:
             self.encoded = self.model.encoder.reorder_encoder_out(self.encoded, order)
+
+    def _move_keys(self, order: Tensor) -> None:
+        """Moves the keys of sources that fairseq would leave: as many rows are the same ones to it,
+        while after the first step some sources may have ended and the others more rows."""
+        for module in self.with_state:
+            if type(module) is MultiheadAttention and module.encoder_decoder_attention:
+                kept = module._get_input_buffer(self.state)
+                for name, rows in kept.items():
+                    if rows is not None and len(rows) == len(order):
+                        kept[name] = rows.index_select(0, order)
+                self.state = module._set_input_buffer(self.state, kept)
 
 
 class CompiledDecoder:

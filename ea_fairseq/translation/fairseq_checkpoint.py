@@ -74,7 +74,10 @@ class TrainedModel:
         self.arch = str(model.get("arch") or model.get("_name"))
         # Older checkpoints keep the lengths with the task alone.
         lengths = {name: task[name] for name in _LENGTHS if task.get(name) is not None}
-        self.options = model_options(self.arch, {**lengths, **model})
+        try:
+            self.options = model_options(self.arch, {**lengths, **model})
+        except UserError as error:
+            raise UserError(f"{path}: {error}") from error
         if self.task == LANGUAGE_MODELING:  # by default it has those of a block of its text
             self.options.setdefault("max_target_positions", task.get("tokens_per_sample"))
         loaded = load_dictionary(source), load_dictionary(target)

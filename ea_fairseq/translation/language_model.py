@@ -21,6 +21,7 @@ from .search import Hypothesis
 from .text_model import (
     EOS,
     MAX_TOKENS,
+    NO_NUMBERS,
     TextModel,
     as_list,
     check_whole_number,
@@ -262,7 +263,7 @@ class LanguageModel(TextModel):
         found = self._search([tokens[i] for i in readable], [first + i for i in readable], request)
         hypotheses = dict(zip(readable, found, strict=True))
         for i in (i for i, found in hypotheses.items() if not found):
-            problems[i] = "the model's scores are no numbers"
+            problems[i] = NO_NUMBERS
         for i, prefix in enumerate(prefixes):
             if problems[i] is None:
                 results = [self._result(prefix, tokens[i], h) for h in hypotheses[i]]

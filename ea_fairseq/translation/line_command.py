@@ -6,7 +6,9 @@ import argparse
 import contextlib
 import logging
 import os
+import signal
 import sys
+import threading
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import TextIO
@@ -87,6 +89,9 @@ def run(answer: Callable[[], Outcome], program: str) -> int:
         the exit code: 0 when every line has its answer
     """
     logging.basicConfig(format=f"{program}: %(message)s", level=logging.WARNING)
+    if threading.current_thread() is threading.main_thread():
+        # As Ctrl-C: what was written until then is kept.
+        signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         problems, unanswered = answer()
     except (ValueError, OSError) as error:
@@ -124,7 +129,8 @@ def check_files(args: argparse.Namespace) -> bool:
     if args.input is not None and not args.input.exists():
         raise ValueError(f"{args.input}: no such file")
     if args.output is not None:
-        check_output(args.output, "--output", [args.input or Path("/dev/stdin")])
+        for path in (args.output, part_of(args.output)):
+            check_output(path, "--output", [args.input or Path("/dev/stdin")])
     if args.input is not None and args.input.is_file():
         with open(args.input, "rb") as file:
             check_is_text(file.read(10), str(args.input))
@@ -171,6 +177,12 @@ def write(path: Path | None, answers: Iterable[tuple[list[str], str | None, bool
     return problems, unanswered
 
 
+def part_of(path: Path) -> Path:
+    """Where lines stay that were written before an interruption."""
+    path = path.resolve()
+    return path.with_name(f"{path.name}.part")
+
+
 @contextlib.contextmanager
 def _output(path: Path | None) -> Iterator[TextIO]:
     """Standard output, or a file that is there when it is complete; UTF-8 whatever the locale.
@@ -180,6 +192,8 @@ def _output(path: Path | None) -> Iterator[TextIO]:
         KeyboardInterrupt: either says where the lines are that were written before it
     """
     if path is None:
+        if sys.stdout is None:
+            raise ValueError("standard output is closed: give --output FILE")
         if hasattr(sys.stdout, "reconfigure"):
             sys.stdout.reconfigure(encoding="utf-8", newline="\n")
         yield sys.stdout
@@ -194,7 +208,7 @@ def _output(path: Path | None) -> Iterator[TextIO]:
             except (KeyboardInterrupt, OSError) as stop:  # the latter: a disk that is full
                 if is_stream(path) or not (temporary.exists() and temporary.stat().st_size):
                     raise
-                part = temporary.with_suffix(".part")
+                part = part_of(path)
                 os.replace(temporary, part)
                 kept = f"{part} has what was written"
                 if isinstance(stop, KeyboardInterrupt):

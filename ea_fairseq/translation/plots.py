@@ -16,7 +16,7 @@ from ..errors import UserError
 from ..files import check_output, new_file
 from ..variants.options import ATTENTIONS
 from .translator import Part, Translator
-from .views import VIEWS, View, axis_tokens, layer_views
+from .views import VIEWS, View, axis_tokens, layer_views, of_head, of_number
 
 FORMATS = (".png", ".pdf", ".svg")
 
@@ -91,7 +91,7 @@ def plot_attention(
             raise UserError(f"attention is {attention!r}: choose from {', '.join(ATTENTIONS)}")
         numbers = layers or range(1, len(maps[attention]) + 1)
         views[attention] = {
-            number: layer_views(_of_number(maps[attention], number, "layer")) for number in numbers
+            number: layer_views(of_number(maps[attention], number, "layer")) for number in numbers
         }
     # Behind the checks: it takes a second to load.
     import matplotlib
@@ -116,8 +116,8 @@ def plot_attention(
     for group in groups:
         group.draw(figure, left)
         left += group.width
-    output.parent.mkdir(parents=True, exist_ok=True)
     try:
+        output.parent.mkdir(parents=True, exist_ok=True)
         with new_file(output) as temporary:
             _save(figure, temporary, output.suffix[1:], dpi)
     except OSError as error:
@@ -149,7 +149,7 @@ class _Group:
     ):
         self.attention = attention
         self.maps = {
-            number: {view.name: (view, _chosen(view, head)) for view in found}
+            number: {view.name: (view, of_head(view.values, head)) for view in found}
             for number, found in views.items()
         }
         self.names = [name for name in VIEWS if any(name in row for row in self.maps.values())]
@@ -213,16 +213,6 @@ class _Group:
         axis.set_yticks(range(len(self.rows)), self.rows if labelled else [""] * len(self.rows),
                         fontsize=6, parse_math=False)  # fmt: skip
         axis.tick_params(length=1.5, pad=1)
-
-
-def _chosen(view: View, head: int | None) -> Tensor:
-    return view.values.mean(dim=0) if head is None else _of_number(view.values, head, "head")
-
-
-def _of_number(things: Any, number: int, name: str) -> Any:
-    if not 1 <= number <= len(things):
-        raise UserError(f"{name} is {number}: choose from 1 to {len(things)}")
-    return things[number - 1]
 
 
 def _shortened(token: str) -> str:

@@ -21,6 +21,8 @@ from .search import BeamSearch
 #: Tokens of a batch, padding included.
 MAX_TOKENS = 1500
 EOS = "</s>"
+#: Why there is no text of a model whose weights are finite, and too large.
+NO_NUMBERS = "the model's scores are no numbers"
 
 # With int8 the compiled library multiplies bytes; what torch does then is float32.
 _DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "int8": torch.float32}

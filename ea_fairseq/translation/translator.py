@@ -19,13 +19,23 @@ from ..text.sentences import split_sentences
 from .attention_maps import LayerMaps, attention_maps
 from .model_folder import TRANSLATION, Search
 from .search import Hypothesis
-from .text_model import EOS, MAX_TOKENS, TextModel, as_list, check_whole_number, in_buffers
+from .text_model import (
+    EOS,
+    MAX_TOKENS,
+    NO_NUMBERS,
+    TextModel,
+    as_list,
+    check_whole_number,
+    in_buffers,
+)
 
 #: What happens to text longer than what a model was trained on.
 LONG = ("split", "refuse", "whole")
 
 _WITHOUT_SPACES = ("zh", "ja", "th")  # languages that write none between sentences
-_CLAUSE = re.compile(r"(?<=[,;:،、，；])\s*")
+# Not within 3,5 or 12:30; the space stays with the clause behind it. Chinese and Japanese may have
+# none there.
+_CLAUSE = re.compile(r"(?<=[,;:،])(?=[\s\u3040-\u30ff\u3400-\u9fff])|(?<=[、，；])")
 
 
 @dataclass(frozen=True)
@@ -239,10 +249,12 @@ class Translator(TextModel):
                 )
         sources = [source for found in pieces for source in found.tokens if source]
         hypotheses = iter(self._search(sources, request, progress))
-        for text, found in zip(texts, pieces, strict=True):
+        for number, (text, found) in enumerate(zip(texts, pieces, strict=True), start=first + 1):
             alternatives = [next(hypotheses) if tokens else [] for tokens in found.tokens]
             results = self._results(text, found, alternatives, request)
             if not request.details:
+                if results[0].problem == NO_NUMBERS:
+                    raise UserError(f"text {number}: {NO_NUMBERS}")
                 results = [result.text for result in results]
             yield results if request.n_best > 1 else results[0]
 
@@ -277,6 +289,9 @@ class Translator(TextModel):
         request: _Request,
     ) -> list[Translation]:
         """The translations of one text, the best first, out of those of its pieces."""
+        pieces = zip(found.tokens, alternatives, strict=True)
+        if any(tokens and not hypotheses for tokens, hypotheses in pieces):
+            return [Translation(text, "", (), NO_NUMBERS)] * request.n_best
         results = []
         for rank in range(request.n_best):
             written, parts, problem = [], [], found.problem
@@ -363,7 +378,8 @@ class Translator(TextModel):
         tokens = len(self.tokens(line)) if tokens is None else tokens
         if tokens <= most and len(sentences) <= most_sentences:
             return [line]
-        groups: list[list[str]] = []
+        groups: list[str] = []
+        between = space(self.config.text.source_lang)
         count = in_group = 0
         for sentence in sentences:
             units = [sentence]
@@ -374,13 +390,14 @@ class Translator(TextModel):
                 length = len(self.tokens(unit))
                 new_sentence = place == 0
                 fits = count + length <= most and in_group + new_sentence <= most_sentences
-                if not groups or not fits:
-                    groups.append([])
+                if groups and fits:
+                    groups[-1] += between + unit if new_sentence else unit
+                else:
+                    groups.append(unit.strip())
                     count = in_group = 0
-                groups[-1].append(unit)
                 count += length
                 in_group += new_sentence
-        return [space(self.config.text.source_lang).join(group) for group in groups]
+        return groups
 
 
 @dataclass(frozen=True)

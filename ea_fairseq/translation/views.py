@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
 
+from ..errors import UserError
 from ..variants.base import masked_softmax
 from .attention_maps import LayerMaps
 from .translator import Part
@@ -34,6 +36,22 @@ class View:
     def in_logits(self) -> bool:
         """Whether the values are logits, not probabilities."""
         return self.name in ("convolution", "added")
+
+
+def of_number(things: Any, number: int, name: str) -> Any:
+    """One of several layers or heads, counted from 1.
+
+    Raises:
+        UserError: there are not so many; ``name`` is what is counted.
+    """
+    if not 1 <= number <= len(things):
+        raise UserError(f"{name} is {number}: choose from 1 to {len(things)}")
+    return things[number - 1]
+
+
+def of_head(values: Tensor, head: int | None) -> Tensor:
+    """What (heads, tgt_len, src_len) say of one head, or the mean of all: (tgt_len, src_len)."""
+    return values.mean(dim=0) if head is None else of_number(values, head, "head")
 
 
 def layer_views(maps: LayerMaps) -> list[View]:

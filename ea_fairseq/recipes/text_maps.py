@@ -7,7 +7,7 @@ from pathlib import Path
 
 from fairseq.checkpoint_utils import load_model_ensemble_and_task
 
-from .attention_maps import LayerMaps, language_model_maps
+from ..translation.attention_maps import LayerMaps, language_model_maps
 from .exporting import checkpoint_of_run
 
 
