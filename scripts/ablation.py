@@ -20,7 +20,7 @@ from typing import Any
 from ea_fairseq.files import check_outputs, read_json, write_json, write_lines
 from ea_fairseq.recipes import command
 from ea_fairseq.recipes.arguments import add_arguments
-from ea_fairseq.recipes.comparison import Row, Runs, compare, read_runs
+from ea_fairseq.recipes.comparison import OtherSettings, Row, Runs, compare, read_runs
 from ea_fairseq.recipes.differences import differences, listed
 from ea_fairseq.recipes.recipe import load_recipe, recipe_path
 from ea_fairseq.recipes.runs import run_name, seed_folders
@@ -174,7 +174,11 @@ def read_system(row: dict[str, Any], args: argparse.Namespace) -> Runs:
     if not all((folder / f"seed{seed}" / "scores").is_dir() for seed in row["seeds"]):
         row["notes"].append(f"{row['recipe']}: no intervals: no translations in {folder}")
         return {}
-    return read_runs(folder, row["seeds"])
+    try:
+        return read_runs(folder, row["seeds"])
+    except OtherSettings as error:  # the scores are shown all the same
+        row["notes"].append(f"{row['recipe']}: no intervals: {error}")
+        return {}
 
 
 def compare_rows(first: Runs, second: Runs, args: argparse.Namespace) -> list[Row]:

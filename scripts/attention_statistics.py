@@ -129,7 +129,7 @@ def statistics(path: Path, texts: list[str], tokens_per_sample: int | None) -> S
     from ea_fairseq.translation.map_statistics import map_statistics, statistics_of
 
     if is_run_of_language_model(path):
-        from ea_fairseq.translation.text_maps import maps_of_text
+        from ea_fairseq.recipes.text_maps import maps_of_text
 
         return statistics_of(maps_of_text(path, texts, tokens_per_sample))
     for folder in path.absolute().parents[:2]:

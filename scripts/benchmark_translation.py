@@ -18,11 +18,10 @@ import statistics
 import sys
 import tempfile
 import time
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 Engine = Callable[[list[list[str]], int], Any]
 
@@ -66,16 +65,19 @@ def measure(args: argparse.Namespace) -> None:
     clock = time.process_time if args.cpu_time else time.perf_counter
     with tempfile.TemporaryDirectory() as scratch:
         engines: list[tuple[str, Engine, list[list[str]]]] = []
-        for model in args.models:
-            translator = Translator(model, threads=args.threads)
+        translators = [Translator(model, threads=args.threads) for model in args.models]
+        archs = Counter(translator.config.arch for translator in translators)
+        for number, (model, translator) in enumerate(zip(args.models, translators, strict=True)):
             sources = [tokens for tokens in map(translator.tokens, lines) if tokens]
             arch = translator.config.arch
+            if archs[arch] > 1:  # with other seeds, say
+                arch += f" ({model})"
             engines.append((f"fairseq, {arch}", _fairseq(translator), sources))
             engines.append((f"Translator, {arch}", _ours(translator), sources))
             if args.int8:
                 int8 = Translator(model, threads=args.threads, dtype="int8")
                 engines.append((f"Translator int8, {arch}", _ours(int8), sources))
-            converted = _ctranslate2(translator, args.threads, Path(scratch) / model.name)
+            converted = _ctranslate2(translator, args.threads, Path(scratch) / str(number))
             for name, engine in converted.items():
                 if name == "float32" or args.int8:
                     name = "CTranslate2" if name == "float32" else f"CTranslate2 {name}"

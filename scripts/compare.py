@@ -13,7 +13,7 @@ A system is a folder made by ea-recipe (of one seed, or of a recipe with all its
 file of translations as text; beside a run it is compared on that test set of the run which has its
 --references, or as many sentences. Each test set has a row, then all of them together. The interval
 and p leave the choice of sentences and, with several runs, that of the seeds to chance. p by seed
-is sacrebleu's paired bootstrap of runs with the same seed: sentences alone, and less than half as
+is sacrebleu's paired bootstrap of runs with the same seed: sentences alone, and often about half as
 large as a two-sided p-value. Language models are compared by the blocks in which their text was
 scored, in the place of sentences; of their scores the lower one is better.
 """
@@ -22,18 +22,18 @@ from __future__ import annotations
 
 import argparse
 import sys
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from statistics import mean
 
-from ea_fairseq.files import read_lines, write_json
+from ea_fairseq.files import check_outputs, read_lines, write_json
 from ea_fairseq.recipes.comparison import Row, Runs, compare, read_runs
 from ea_fairseq.recipes.perplexity import LossMeasure
 from ea_fairseq.recipes.scoring import check_lengths, check_words, text_measures
 from ea_fairseq.recipes.tables import mean_and_deviation, table
 
-#: With fewer runs of a system p is a little too small (tests/false_alarms.py).
-ENOUGH_RUNS = 5
+#: How the labels of scores of text begin, which a file has beside a run.
+OF_TEXT = ("sacreBLEU", "chrF", "TER")
 
 HEADER = ["test set", "score", "A", "B", "B - A", "95 % interval", "p", "p by seed"]
 
@@ -74,6 +74,9 @@ def make_parser() -> argparse.ArgumentParser:
     parser.add_argument("--references", type=Path, help="references, where A or B is a file")
     parser.add_argument("--lowercase", action="store_true", help="ignore case, for two files")
     parser.add_argument(
+        "--target-lang", help="language code of two files, for the words of text without spaces"
+    )
+    parser.add_argument(
         "--score", default="", help="only scores whose label begins so (default: all)"
     )
     parser.add_argument(
@@ -105,6 +108,10 @@ def check_options(args: argparse.Namespace, files: list[Path]) -> None:
         raise ValueError(f"--references {args.references}: for files; runs have their own")
     if args.lowercase and len(files) < 2:
         raise ValueError("--lowercase: for two files; of a run its recipe says whether case counts")
+    if args.target_lang and len(files) < 2:
+        raise ValueError(f"--target-lang {args.target_lang}: for two files; a run's is known")
+    read = [path for path in (*files, args.references) if path]
+    check_outputs({"--json": args.json}, read)
     if args.seeds and len(files) == 2:
         raise ValueError("--seeds: for runs, of which neither A nor B is one")
 
@@ -123,29 +130,29 @@ def read_file(path: Path, args: argparse.Namespace, beside: Runs | None) -> Runs
     if beside is None:
         if given is None:
             raise ValueError(f"{path}: translations in a file need their --references")
-        return {path.name: {args.references.name: text_measures(text, given, args.lowercase)}}
+        found = text_measures(text, given, args.lowercase, args.target_lang)
+        return {path.name: {args.references.name: found}}
     if are_language_models(beside):
         raise ValueError(f"{path}: a file; a language model's run is compared with another run")
-    # The score of text; its label tells whether the run's recipe ignores case.
-    on_text = {
-        name: next(measure for measure in found if measure.label.startswith("sacreBLEU"))
+    test_sets = {
+        name: [measure for measure in found if measure.label.startswith(OF_TEXT)]
         for name, found in next(iter(beside.values())).items()
     }
+    references = {name: measures[0].references for name, measures in test_sets.items()}
     fitting = [
         name
-        for name, measure in on_text.items()
-        if (measure.references == given if given else len(measure.references) == len(text))
+        for name, theirs in references.items()
+        if (theirs == given if given else len(theirs) == len(text))
     ]
     if len(fitting) != 1:
-        sizes = ", ".join(f"{name} ({len(m.references)})" for name, m in on_text.items())
+        sizes = ", ".join(f"{name} ({len(theirs)})" for name, theirs in references.items())
         what = f"--references {args.references}" if given else f"{path} ({len(text)} sentences)"
         raise ValueError(
             f"{what}: fits {len(fitting) or 'none'} of the run's test sets {sizes}; name the one"
             " meant by its --references"
         )
-    measure = on_text[fitting[0]]
-    lowercase = measure.label.endswith("lower-cased")
-    return {path.name: {fitting[0]: text_measures(text, measure.references, lowercase)}}
+    on_text = test_sets[fitting[0]]
+    return {path.name: {fitting[0]: [replace(measure, hypotheses=text) for measure in on_text]}}
 
 
 def are_language_models(runs: Runs) -> bool:
@@ -165,8 +172,6 @@ def left_to_chance(first: Runs, second: Runs) -> str:
     what = "blocks" if are_language_models(first) else "sentences"
     if fewest == 1:
         return f"One run says nothing about other seeds: of that system, {what} alone vary in p"
-    if fewest < ENOUGH_RUNS:
-        return f"p is about seeds and {what}; from {fewest} runs it is a little too small"
     return f"p is about seeds and {what}"
 
 

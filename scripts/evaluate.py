@@ -26,6 +26,7 @@ from ea_fairseq.recipes.scoring import (
     check_words,
     comet_score,
     measures,
+    plain_language,
 )
 from ea_fairseq.text.tokens import detokenize
 
@@ -59,7 +60,10 @@ def make_parser() -> argparse.ArgumentParser:
         "--references", type=Path, required=True, help="references as in the corpus"
     )
     parser.add_argument("--sources", type=Path, help="sources as in the corpus")
-    parser.add_argument("--target-lang", help="language code, for detokenizing tokens")
+    parser.add_argument(
+        "--target-lang",
+        help="language code, for detokenizing tokens, and for the words of text without spaces",
+    )
     parser.add_argument(
         "--lowercase", action="store_true", help="ignore case: for models of lower-cased text"
     )
@@ -82,7 +86,13 @@ def evaluate(args: argparse.Namespace) -> None:
     """Read, check, score, print and write what the arguments name."""
     check_arguments(args)
     path = args.translations or args.generated or args.hypotheses
-    lines = read_generated(path)[1] if args.generated else read_lines(path)
+    if not args.translations and args.target_lang != (code := plain_language(args.target_lang)):
+        print(
+            f"warning: --target-lang {args.target_lang}: text is made by the rules of no language "
+            f"in particular; {code} has them where Moses knows it",
+            file=sys.stderr,
+        )
+    lines = read_generated(path) if args.generated else read_lines(path)
     tokenized = read_lines(args.tokenized_references) if args.tokenized_references else None
     translation = Translation(
         text=lines if args.translations else detokenize(lines, args.target_lang),
@@ -91,6 +101,7 @@ def evaluate(args: argparse.Namespace) -> None:
         tokenized_references=tokenized,
         lowercase=args.lowercase,
         compound_split=args.compound_split,
+        language=args.target_lang,
     )
     files = {path: lines, args.references: translation.references}
     check_words({path: lines})

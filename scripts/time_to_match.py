@@ -16,9 +16,9 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from ea_fairseq.files import write_json
+from ea_fairseq.files import check_outputs, write_json
 from ea_fairseq.recipes.milestones import read_progress
-from ea_fairseq.recipes.runs import seed_folders
+from ea_fairseq.recipes.runs import seed_folders, settings_of
 from ea_fairseq.recipes.tables import mean_and_deviation, table
 
 COSTS = {"epochs": "epoch", "updates": "updates", "core hours": "core_hours"}
@@ -30,6 +30,7 @@ def main(argv: list[str] | None = None) -> int:
     """Print the table; the exit code is 0 unless the runs do not compare."""
     args = make_parser().parse_args(argv)
     try:
+        check_outputs({"--json": args.json})
         rows = [match(*pair) for pair in pairs(args.baseline, args.model, args.seeds)]
         if args.json:
             write_json(args.json, rows)
@@ -76,6 +77,11 @@ def pairs(baseline: Path, model: Path, seeds: list[int] | None) -> list[tuple[Pa
 
 def match(baseline: Path, model: Path) -> dict[str, Any]:
     """The baseline's best validation, the model's first that is as good (or None), the ratios."""
+    data = [settings_of(run).get("data") for run in (baseline, model)]
+    if None not in data and data[0] != data[1]:
+        raise ValueError(
+            f"{model}: was trained on other data than {baseline}: their perplexities do not compare"
+        )
     first, second = read_progress(baseline), read_progress(model)
     best = first.best
     reached = second.first_at_most(best.perplexity)

@@ -2,12 +2,14 @@
 """How often a test calls two equal systems different at p <= 0.05: python tests/false_alarms.py
 
 Scores are means of made-up numbers, normally distributed: one part for each sentence of a system,
-which its runs share, and one for each run. The second part scatters as much as the first after
-averaging over sentences ("seeds / sentences" 1), half or twice as much. A test that keeps what it
-promises gives 5 %.
+which its runs share, one for each run, and one for each sentence of a run, its own. The second part
+scatters as much as the first after averaging over sentences ("seeds / sentences" 1), half or twice
+as much; so does the third ("own / shared"). A test that keeps what it promises gives 5 %.
 """
 
 from __future__ import annotations
+
+from itertools import product
 
 import numpy
 
@@ -18,7 +20,9 @@ SENTENCES, SAMPLES, TESTS = 100, 1000, 2000
 LEVEL = 0.05
 
 
-def p_values(runs: int, ratio: float, effect: float = 0.0, tests: int = TESTS) -> numpy.ndarray:
+def p_values(
+    runs: int, ratio: float, effect: float = 0.0, tests: int = TESTS, own: float = 0.0
+) -> numpy.ndarray:
     """p of many tests: (tests, 2), ``two_level``'s and sacrebleu's of the first pair of runs.
 
     Args:
@@ -26,6 +30,7 @@ def p_values(runs: int, ratio: float, effect: float = 0.0, tests: int = TESTS) -
         ratio: scatter of the runs beside that of the sentences' mean
         effect: how much the second system is better, in units of the latter
         tests: how many
+        own: scatter of a run's sentences by themselves beside that which all runs share
     """
     generator = numpy.random.default_rng(3)
     counts = draw_sentences(SENTENCES, SAMPLES)
@@ -35,7 +40,8 @@ def p_values(runs: int, ratio: float, effect: float = 0.0, tests: int = TESTS) -
         systems = []
         for shift in (0.0, effect * unit):
             seeds = generator.normal(shift, ratio * unit, (runs, 1))
-            systems.append(seeds + generator.normal(0, 1, (1, SENTENCES)))
+            shared = generator.normal(0, 1, (1, SENTENCES))
+            systems.append(seeds + shared + generator.normal(0, own, (runs, SENTENCES)))
         first, second = (values @ counts.T / SENTENCES for values in systems)
         observed = systems[1].mean() - systems[0].mean()
         of_pair = systems[1][0].mean() - systems[0][0].mean()
@@ -47,12 +53,13 @@ def p_values(runs: int, ratio: float, effect: float = 0.0, tests: int = TESTS) -
 def main() -> None:
     """Print the table."""
     rows = []
-    for ratio in (0.0, 0.5, 1.0, 2.0):
-        cells = [f"{100 * (p_values(1, ratio)[:, 1] <= LEVEL).mean():.1f} %"]
+    for own, ratio in product((0.0, 1.0), (0.0, 0.5, 1.0, 2.0)):
+        cells = [f"{100 * (p_values(1, ratio, own=own)[:, 1] <= LEVEL).mean():.1f} %"]
         for runs in (1, 2, 3, 5, 10):
-            cells.append(f"{100 * (p_values(runs, ratio)[:, 0] <= LEVEL).mean():.1f} %")
-        rows.append([f"{ratio:g}", *cells])
-    header = ["seeds / sentences", "sacrebleu, 1 run", *(f"p, {n}" for n in (1, 2, 3, 5, 10))]
+            cells.append(f"{100 * (p_values(runs, ratio, own=own)[:, 0] <= LEVEL).mean():.1f} %")
+        rows.append([f"{own:g}", f"{ratio:g}", *cells])
+    header = ["own / shared", "seeds / sentences", "sacrebleu, 1 run"]
+    header += [f"p, {n}" for n in (1, 2, 3, 5, 10)]
     print(table(header, rows))
 
 

@@ -107,7 +107,7 @@ def test_seeds_give_mean_and_standard_deviation(systems, capsys):
     assert row["difference"]["observed"] == pytest.approx(difference)
     low, high = row["difference"]["interval"]
     assert low < difference < high and f" {low:+.2f} to {high:+.2f} |" in output
-    assert "from 2 runs it is a little too small" in output
+    assert "p is about seeds and sentences" in output
 
 
 def test_every_run_is_scored_on_the_same_sentences(systems):
@@ -254,13 +254,43 @@ def test_scores_that_a_seed_lacks_are_not_compared(systems, references, capsys):
     assert "--score sacreBLEU: A and B have no score of that name" in capsys.readouterr().err
 
 
+def test_runs_of_other_settings_have_no_mean(systems, capsys):
+    """One seed translated again with another beam counted beside the others."""
+    both = [str(systems / "A"), str(systems / "B"), "--samples", "2"]
+    for seed, beam in ((1, 5), (2, 1)):
+        settings = {"train": {"dropout": 0.3, "log-interval": seed}, "generate": {"beam": beam}}
+        write(systems / "B" / f"seed{seed}" / "results.json", [json.dumps({"settings": settings})])
+    assert compare.main(both) == 1
+    error = capsys.readouterr().err
+    assert (
+        f"{systems / 'B' / 'seed2'}: made with other settings than seed1 (generate.beam: 5" in error
+    )
+    assert compare.main([*both, "--seeds", "2"]) == 0  # each is one run
+    settings["generate"]["beam"] = 5
+    write(systems / "B" / "seed2" / "results.json", [json.dumps({"settings": settings})])
+    assert compare.main(both) == 0
+    for size in (1, 0):  # of one corpus, prepared with other versions of a library
+        for seed in (1, 2):
+            prepared = {"settings": {"size": seed * size}, "versions": {"babel": seed}}
+            path = systems / "B" / f"seed{seed}" / "text" / "corpus.json"
+            write(path, [json.dumps({"prepared": prepared})])
+        assert compare.main(both) == size
+    assert "(data.settings.size: 1 -> 2)" in capsys.readouterr().err
+    # What was put aside is no run of the system.
+    (systems / "B" / "seed2").rename(systems / "B" / "seed2.old")
+    assert compare.main(both) == 0
+    assert "B (1 run)" in capsys.readouterr().out
+
+
 def test_options_without_effect_are_refused(systems, capsys):
     run, file = str(systems / "A"), str(systems / "A" / "seed1" / "hyp")
     references = ["--references", str(systems / "ref")]
     for words, expected in (
+        ([file, run, "--json", file], f"--json {file}: is the same file as {file}, which is read"),
         ([run, run, *references], f"--references {systems / 'ref'}: for files; runs have their"),
         ([run, run, "--lowercase"], "--lowercase: for two files; of a run its recipe says"),
         ([file, run, "--lowercase"], "--lowercase: for two files; of a run its recipe says"),
+        ([file, run, "--target-lang", "en"], "--target-lang en: for two files; a run's is known"),
         ([file, file, *references, "--seeds", "1"], "--seeds: for runs, of which neither A nor B"),
     ):
         assert compare.main(words) == 1

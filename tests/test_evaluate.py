@@ -131,24 +131,51 @@ def test_translations_come_out_in_the_order_of_the_corpus_empty_ones_too(files):
     assert (files / "text").read_text().split("\n")[7] == ""
 
 
-@pytest.mark.parametrize("language, text", [("fr", "l'eau"), ("en", "l' eau"), ("de", "l' eau")])
-def test_text_is_made_by_the_rules_of_the_target_language(tmp_path, language, text):
+@pytest.mark.parametrize(
+    "language, text",
+    [("fr", "l'eau"), ("FR", "l' eau"), ("fr_CA", "l' eau"), ("en", "l' eau"), ("de", "l' eau")],
+)
+def test_text_is_made_by_the_rules_of_the_target_language(tmp_path, capsys, language, text):
     write(tmp_path / "hyp", ["l' eau"])
     options = ["--hypotheses", tmp_path / "hyp", "--references", tmp_path / "hyp"]
     options += ["--target-lang", language, "--text", tmp_path / "text"]
     assert evaluate.main([str(option) for option in options]) == 0
     assert (tmp_path / "text").read_text() == f"{text}\n"
+    warned = f"warning: --target-lang {language}: text is made by the rules of no language"
+    assert (warned in capsys.readouterr().err) == (language in ("FR", "fr_CA"))
 
 
 def test_the_first_of_nbest_counts(tmp_path):
     write(tmp_path / "g", ["D-1\t-1\tb", "D-1\t-2\tworse", "D-0\t-1\ta", "D-0\t-3\tworse"])
-    assert read_generated(tmp_path / "g")[1] == ["a", "b"]
+    assert read_generated(tmp_path / "g") == ["a", "b"]
 
 
 def test_only_a_newline_ends_a_translation(tmp_path):
     odd = "a\u2028b\u0085c\rd"
     (tmp_path / "g").write_text(f"S-0\tx\nD-0\t-1\t{odd}\nS-1\ty\nD-1\t-1\te\n", newline="")
-    assert read_generated(tmp_path / "g") == (["x", "y"], [odd, "e"])
+    assert read_generated(tmp_path / "g") == [odd, "e"]
+
+
+@pytest.mark.parametrize(
+    ("hypothesis", "decoded", "is_tokens"),
+    [
+        ("Ein Haus .", "Ein Haus .", True),
+        ("Ein Ha@@ us .", "Ein Haus .", True),  # --bpe, without --post-process
+        ("\u2581Ein \u2581Ha us \u2581.", "Ein Haus .", True),
+        ("Ein Haus .", "Ein Haus.", False),  # --tokenizer moses
+        ("", "", True),
+    ],
+)
+def test_what_a_tokenizer_made_text_of_is_not_taken_for_tokens(
+    tmp_path, hypothesis, decoded, is_tokens
+):
+    """It was made text a second time, and compared with tokenized references."""
+    write(tmp_path / "g", [f"H-0\t-1\t{hypothesis}", f"D-0\t-1\t{decoded}"])
+    if is_tokens:
+        assert read_generated(tmp_path / "g") == [decoded]
+    else:
+        with pytest.raises(ValueError, match="D-0 is not made of the tokens of H-0: translate wit"):
+            read_generated(tmp_path / "g")
 
 
 @pytest.mark.parametrize("marked", ["translations", "references"])
@@ -250,7 +277,7 @@ def test_pieces_of_words_are_refused_with_the_remedy(files, capsys, piece, remed
     }.items():
         before = (files / name).read_text()
         if option == "--generated":
-            changed = re.sub(r"(D-39\t\S+\t).*", rf"\g<1>{piece}", before)
+            changed = re.sub(r"([HD]-39\t\S+\t).*", rf"\g<1>{piece}", before)
         else:
             changed = before + f"{piece}\n"
         (files / name).write_text(changed)
@@ -263,6 +290,33 @@ def test_pieces_of_words_are_refused_with_the_remedy(files, capsys, piece, remed
     lines = (files / "hyp.tok").read_text().splitlines()
     write(files / "hyp.tok", ["@@ -1 +1 @@ a", *lines[1:]])
     assert run(files, "--hypotheses", str(files / "hyp.tok")) == 0
+
+
+@pytest.mark.parametrize("language", ["zh", "zh_TW", "ja", "de"])
+def test_text_without_spaces_is_scored_by_smaller_parts(tmp_path, language, capsys):
+    """Each clause was a word: one letter amiss, and no sentence had four words in common."""
+    reference = "今天天气很好，我们一起去公园散步。"
+    write(tmp_path / "ref", [reference] * 3)
+    write(tmp_path / "hyp", [reference.replace("散", "跑")] * 3)
+    options = ["--translations", tmp_path / "hyp", "--references", tmp_path / "ref"]
+    options += ["--target-lang", language, "--json", tmp_path / "scores.json"]
+    assert evaluate.main([str(option) for option in options]) == 0
+    (score, *_) = json.loads((tmp_path / "scores.json").read_text())["scores"]
+    expected = {"zh": "zh", "ja": "char"}.get(language[:2], "13a")
+    assert f"tok:{expected}|" in score["signature"]
+    assert score["score"] > 60 if language != "de" else score["score"] < 10
+    # Beside a run of that language, a file is scored as the run is, and two files if it is named.
+    (tmp_path / "run" / "scores").mkdir(parents=True)
+    options[-1] = tmp_path / "run" / "scores" / "test.json"
+    assert evaluate.main([str(option) for option in options]) == 0
+    files = [tmp_path / "hyp", "--references", tmp_path / "ref", "--target-lang", language]
+    for words in ([tmp_path / "run", tmp_path / "hyp"], [tmp_path / "hyp", *files]):
+        words += ["--samples", "2", "--json", tmp_path / "rows.json"]
+        assert compare.main([str(word) for word in words]) == 0
+        (row, *_) = json.loads((tmp_path / "rows.json").read_text())["rows"]
+        found = [*row["first"].values(), *row["second"].values()]
+        assert found == [pytest.approx(score["score"])] * 2
+    capsys.readouterr()
 
 
 def test_comet_says_how_to_install_it_where_it_is_not(files, capsys):

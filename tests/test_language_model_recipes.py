@@ -151,12 +151,16 @@ def test_a_tar_archive_that_ends_with_a_zip_archive_is_a_tar_archive(tmp_path):
 
 def test_a_broken_zip_archive_is_named(tmp_path, capfd):
     with zipfile.ZipFile(tmp_path / "a.zip", "w") as archive:
-        archive.writestr("wiki.train.tokens", ARTICLE * 50)
+        for split in ("train", "valid", "test"):
+            archive.writestr(f"wiki.{split}.tokens", ARTICLE * 50)
     content = bytearray((tmp_path / "a.zip").read_bytes())
     content[100] ^= 1
     (tmp_path / "a.zip").write_bytes(content)
-    part = {"archive": "a.zip", "path": "wiki.train.tokens"}
-    corpus = {"language": "en", "files": dict.fromkeys(("train", "valid", "test"), part)}
+    files = {
+        split: {"archive": "a.zip", "path": f"wiki.{split}.tokens"}
+        for split in ("train", "valid", "test")
+    }
+    corpus = {"language": "en", "files": files}
     write_yaml(tmp_path / "corpus.yml", corpus)
     assert prepared(tmp_path / "corpus.yml", tmp_path / "out", "--raw", tmp_path) == 1
     assert "a.zip: broken archive" in capfd.readouterr().err.strip().splitlines()[-1]

@@ -41,6 +41,8 @@ def write_log(path, make_bar, epochs=range(1, 4), bleu=True, tensorboard=None):
             score = {"bleu": 10.0 * epoch} if bleu else {}
             valid = {"loss": 5.0 - epoch, **score, "num_updates": epoch * 100}
             bar.print(valid, tag="valid", step=epoch * 100)
+            # Another set of --valid-subset, by which no checkpoint is chosen.
+            bar.print(valid | {"loss": 9.0, "bleu": 1.0}, tag="valid1", step=epoch * 100)
             bar.print(stats, tag="train", step=epoch * 100)
     finally:
         bars.logger.removeHandler(handler)

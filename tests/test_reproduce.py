@@ -60,9 +60,10 @@ def test_every_run_is_listed_once_and_its_options_are_fairseqs(tmp_path, monkeyp
         f"de-en/{model}.epochs_22/seed1"
         for model in (
             *("realformer_lite", "pa_transformer_lite", "conv_transformer_lite"),
-            *("ea_conv_transformer_lite", "pa_conv_transformer_lite", "bet_transformer_lite"),
-            *("diagonal_free", "talking_heads_transformer_lite", "mta_transformer_lite"),
-            *("pa_transformer_lite.layers_0", "ea_transformer_lite.learned_mixing"),
+            *("ea_conv_transformer_lite", "bet_transformer_lite", "diagonal_free"),
+            *("talking_heads_transformer_lite", "mta_transformer_lite"),
+            *("pa_transformer_lite.lr_1e-3", "pa_conv_transformer_lite.lr_1e-3"),
+            *("pa_transformer_lite.layers_0.lr_1e-3", "ea_transformer_lite.learned_mixing"),
         )
     ]
     expected += [f"en-fr/{model}.epochs_22/seed1" for model in models]
@@ -111,12 +112,16 @@ def test_reports_of_unfinished_runs_are_left_out_and_the_others_kept(tmp_path):
         '#!/bin/sh\ncase "$*" in *compare.py*en-fr*) echo "| table |" ;; *) exit 1; esac'
     )
     python.chmod(python.stat().st_mode | stat.S_IXUSR)
+    # Of runs that were taken back since: not what this report shows.
+    (tmp_path / "work" / "report").mkdir(parents=True)
+    for stale in ("ablation.md", "multi30k.de-en.epochs_22.png"):
+        (tmp_path / "work" / "report" / stale).write_text("old\n")
     done = reproduce("report", "--work-dir", str(tmp_path / "work"), python=python)
     assert done.returncode == 0
     kept = {path.name: path.read_text() for path in (tmp_path / "work" / "report").iterdir()}
     assert list(kept) == ["multi30k.en-fr.epochs_22.scores.md"]
     assert "| table |" in kept["multi30k.en-fr.epochs_22.scores.md"]
-    assert done.stdout.count("left out: ") == 3 * 4 - 1 + 1 + 11
+    assert done.stdout.count("left out: ") == 3 * 4 - 1 + 1 + 1 + 2 * 13
 
 
 def test_reports_are_of_the_seeds_that_both_models_have_finished(tmp_path):

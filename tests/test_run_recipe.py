@@ -22,6 +22,7 @@ from ea_fairseq.compat.atomic_saving import save_checkpoint_file
 from ea_fairseq.compat.safe_loading import read_checkpoint
 from ea_fairseq.recipes import command as run_recipe
 from ea_fairseq.recipes.curves import read_curves
+from ea_fairseq.recipes.exporting import checkpoint_of_run
 from ea_fairseq.recipes.report import print_results, program
 from ea_fairseq.recipes.resuming import (
     check_when_to_stop,
@@ -29,7 +30,6 @@ from ea_fairseq.recipes.resuming import (
     schedule_needs_max_update,
 )
 from ea_fairseq.recipes.runs import Run
-from ea_fairseq.translation.exporting import checkpoint_of_run
 
 STEPS = ("train", "average", "generate", "evaluate")
 
@@ -359,19 +359,6 @@ def test_a_failing_command_ends_the_run_with_one_line_and_no_results(recipes, ma
     assert not (folder / "steps" / "average.json").exists()
 
 
-def test_training_goes_on_where_the_last_checkpoint_was_cut_short(recipes, main):
-    folder = copy_run(recipes, "transformer_lite", "cut")
-    last = folder / "checkpoints" / "checkpoint_last.pt"
-    last.write_bytes(last.read_bytes()[:5000])
-    (folder / "steps" / "train.json").unlink()
-    options = ("--name", "cut", "--steps", "train")
-    code, output = main(recipes / "transformer_lite.yml", *options)
-    assert code == 0
-    assert "cut short, going on from checkpoint" in output
-    log = (folder / "logs" / "train.log").read_text().rpartition("\n$ ")[2]
-    assert "Loaded checkpoint" in log and "begin training epoch" not in log
-
-
 @pytest.mark.slow
 def test_another_seed_is_another_run(recipes, main):
     code, _ = main(recipes / "transformer_lite.yml", "--seeds", "2", "--steps", "train")
@@ -513,11 +500,25 @@ def test_bad_input_is_refused_in_one_line_before_anything_runs(tmp_path, main):
         "evaluate.lower=true": ["lower", "lowercase, compound-split"],
         "save-dir=/tmp": ["save-dir", "ea-recipe"],
         "generate.post-process=null": ["post-process", "subword_nmt", "None"],
+        "evaluate.lowercase=null": ["'evaluate: lowercase' must be true for a corpus with tok"],
     }.items():
         code, output = main(recipe, "--set", option)
         assert code == 1 and len(output.strip().splitlines()) == 1, option
         for word in [*words, *([f"--set {option}"] if "null" not in option else [])]:
             assert word in output
+    maximize = "maximize-best-checkpoint-metric"
+    best = [
+        "--set",
+        "average.num-best-checkpoints=2",
+        "--set",
+        "average.num-epoch-checkpoints=null",
+    ]
+    best += ["--set", "best-checkpoint-metric=bleu", "--set", f"{maximize}=true"]
+    best += ["--set", "eval-bleu=true", "--set", "eval-bleu-remove-bpe=subword_nmt"]
+    code, output = main(recipe, "--dry-run", *best)
+    assert code == 1 and f"'average: {maximize}' is false" in output
+    assert "the worst checkpoints would be averaged" in output
+    assert main(recipe, "--dry-run", *best, "--set", f"average.{maximize}=true")[0] == 0
     code, output = main(recipe, "--set", "dropout=0.1", "lr=1e-3", "--dry-run")
     assert (code, output) == (
         1,

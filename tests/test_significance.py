@@ -139,6 +139,8 @@ def test_without_a_difference_p_is_uniform():
 def test_one_run_taken_for_all_raises_false_alarms_and_three_hardly():
     assert (p_values(runs=1, ratio=1.0, tests=400)[:, 0] <= 0.05).mean() > 0.12
     assert (p_values(runs=3, ratio=1.0, tests=400)[:, 0] <= 0.05).mean() < 0.12
+    # What each run makes of a sentence by itself is drawn twice: p is too large.
+    assert (p_values(runs=3, ratio=0.0, tests=400, own=1.0)[:, 0] <= 0.05).mean() < 0.04
 
 
 def test_the_p_value_of_sacrebleu_is_too_small_for_a_two_sided_one():

@@ -123,3 +123,16 @@ def test_runs_that_do_not_compare_are_named(tmp_path, capsys):
     log = a / "logs" / "train.log"
     log.write_text(log.read_text().replace("valid_ppl", "valid_other"))
     assert "no perplexities" in error("A/seed1", "B/seed2")
+
+
+def test_perplexities_of_other_data_do_not_compare(tmp_path, capsys):
+    for name in "AB":
+        run = write_log(tmp_path / name / "seed1", [9.0, 8.0])
+        (run / "steps").mkdir()
+        (run / "steps" / "train.json").touch()  # it has ended
+        prepared = {"settings": {"subword_size": name}, "versions": {"babel": name}}
+        (run / "text").mkdir()
+        (run / "text" / "corpus.json").write_text(json.dumps({"prepared": prepared}))
+    assert time_to_match.main([str(tmp_path / name) for name in "AB"]) == 1
+    assert "B/seed1: was trained on other data than " in capsys.readouterr().err
+    rows_of(tmp_path, "A", "A")

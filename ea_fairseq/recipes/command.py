@@ -14,7 +14,14 @@ from . import places
 from .arguments import add_arguments
 from .listing import list_recipes, list_runs
 from .new_corpus import write_recipe
-from .options import check_options, check_subwords, check_task, load_plugin
+from .options import (
+    check_average,
+    check_case,
+    check_options,
+    check_subwords,
+    check_task,
+    load_plugin,
+)
 from .recipe import SECTIONS, load_recipe, recipe_path
 from .report import program, shown
 from .tasks import TRANSLATION
@@ -88,6 +95,8 @@ def main(argv: list[str] | None = None) -> int:
             check_options(recipe, places.USER_DIR)
             check_task(recipe, corpus)
             check_subwords(recipe, corpus)
+            check_case(recipe, corpus)
+            check_average(recipe)
             for option in ("examples", "ensemble"):
                 if getattr(args, option) and recipe.task is not TRANSLATION:
                     raise ValueError(f"--{option}: the task {recipe.task.name} translates nothing")

@@ -10,8 +10,10 @@ from pathlib import Path
 import numpy
 
 from ..files import read_json
+from .differences import differences, listed
 from .perplexity import LossMeasure, read_losses
-from .runs import seed_folders
+from .resuming import comparable
+from .runs import seed_folders, settings_of
 from .scoring import Measure, measures, read_scored
 from .significance import Difference, draw_sentences, sacrebleu_p, sampled_scores, two_level
 
@@ -43,21 +45,42 @@ class Row:
     digits: int
 
 
+class OtherSettings(ValueError):
+    """Runs of one system that were made with different settings."""
+
+
 def read_runs(path: Path, seeds: Iterable[int] | None = None) -> Runs:
     """All runs of a recipe's folder, or those of some seeds; a run's own folder is one run.
 
     Raises:
         ValueError: a run that is not there, not finished or not scored.
+        OtherSettings: a run with other settings than the first.
     """
     runs = {}
-    for folder in seed_folders(path, seeds):
+    folders = seed_folders(path, seeds)
+    for folder in folders:
         scored = sorted((folder / "scores").glob("*.json"))
         if (folder / "steps").exists() and not (folder / "results.json").exists():
             raise ValueError(f"{folder}: this run is not finished: give its command again")
         if not scored:
             raise ValueError(f"{folder}: neither a file nor a run with scores in it")
         runs[folder.name] = {score.stem: _read_measures(score) for score in scored}
+    _check_settings(folders)
     return runs
+
+
+def _check_settings(folders: list[Path]) -> None:
+    """Refuse runs of one system with other settings: their mean would be of nothing."""
+    every = {folder: settings_of(folder) for folder in folders}
+    for folder, settings in every.items():
+        first = folders[0]
+        known = settings.keys() & every[first].keys()
+        old, new = ({name: found[name] for name in known} for found in (every[first], settings))
+        if changes := differences(comparable(old), comparable(new)):
+            raise OtherSettings(
+                f"{folder}: made with other settings than {first.name} ({listed(changes)}): "
+                "give their command again, or the --seeds to compare"
+            )
 
 
 def _read_measures(path: Path) -> list[Measure] | list[LossMeasure]:

@@ -30,6 +30,15 @@ class Curves:
     """
 
     records: dict[str, dict[str, dict[int, float]]] = field(default_factory=dict)
+    valid_tag: str = ""
+
+    def kind(self, tag: str) -> str | None:
+        """The kind of records with one of fairseq's tags, None for those that are left out: of
+        several sets of validation the first alone counts, as it does for fairseq."""
+        if not tag.startswith("valid"):
+            return tag
+        self.valid_tag = self.valid_tag or tag
+        return "valid" if tag == self.valid_tag else None
 
     def add(self, kind: str, quantity: str, updates: int, value: float) -> None:
         """Note one value; what is not a number draws no curve."""
@@ -134,7 +143,9 @@ def _from_log(path: Path) -> Curves:
         tag, stats = match.groups()
         values = _json_stats(tag, stats) if stats.startswith("{") else _plain_stats(stats)
         updates = int(values.pop("num_updates", 0))
-        kind = "valid" if tag.startswith("valid") else tag
+        kind = curves.kind(tag)
+        if kind is None:
+            continue
         if before is not None:
             values["elapsed"] = recorded = elapsed
         for quantity, value in values.items():
@@ -173,8 +184,9 @@ def _from_tensorboard(folder: Path) -> Curves:
 
     curves = Curves()
     for file in sorted(folder.rglob("events.out.tfevents.*")):
-        tag = file.parent.name
-        kind = "valid" if tag.startswith("valid") else tag
+        kind = curves.kind(file.parent.name)
+        if kind is None:
+            continue
         events = EventAccumulator(str(file), size_guidance={"scalars": 0})
         events.Reload()
         for quantity in events.Tags()["scalars"]:

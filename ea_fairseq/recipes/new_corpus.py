@@ -70,6 +70,7 @@ generate:              # options of fairseq-generate
   required-batch-size-multiple: 1
   beam: 5
   lenpen: 1
+  max-len-b: 300       # subwords of a translation; fairseq's default is 200
   max-tokens: 4000
   post-process: subword_nmt
 

@@ -9,8 +9,9 @@ import re
 from pathlib import Path
 from typing import Any
 
+from .. import ranges
 from ..corpus.config import Corpus
-from . import allowed, ranges
+from . import allowed
 from .meanings import near
 from .recipe import Recipe
 from .tasks import LANGUAGE_MODELING, TRANSLATION
@@ -76,6 +77,38 @@ def check_subwords(recipe: Recipe, corpus: Corpus) -> None:
                 f"{recipe.path}: '{name}' must be {fitting[0]} for a corpus with subword: "
                 f"{corpus.subword}, not {value}: pieces of words would be scored"
             )
+
+
+def check_case(recipe: Recipe, corpus: Corpus) -> None:
+    """Check that translations in small letters are not compared with references as they are.
+
+    Raises:
+        ValueError: the corpus is lower-cased, and ``evaluate: lowercase`` is not true.
+    """
+    if recipe.task is LANGUAGE_MODELING or not corpus.tokenize.lowercase:
+        return
+    if recipe.options("evaluate").get("lowercase") is not True:
+        raise ValueError(
+            f"{recipe.path}: 'evaluate: lowercase' must be true for a corpus with tokenize: "
+            "{lowercase: true}: each capital letter of the references would count as a mistake"
+        )
+
+
+def check_average(recipe: Recipe) -> None:
+    """Check that the best checkpoints are averaged, not the worst.
+
+    Raises:
+        ValueError: training and averaging do not agree about which end of the metric is the best.
+    """
+    average, option = recipe.options("average"), "maximize-best-checkpoint-metric"
+    if not average.get("num-best-checkpoints"):
+        return
+    train, best = (bool(recipe.options(section).get(option)) for section in ("train", "average"))
+    if train != best:
+        raise ValueError(
+            f"{recipe.path}: 'average: {option}' is {str(best).lower()}, and 'train: {option}' "
+            f"{str(train).lower()}: the worst checkpoints would be averaged; give both the same"
+        )
 
 
 def check_task(recipe: Recipe, corpus: Corpus) -> None:

@@ -6,9 +6,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from .. import yaml_file
+from .. import ranges, yaml_file
 from ..errors import perhaps_meant
-from . import places, ranges
+from . import places
 from .allowed import CHOICES, check_own
 from .tasks import LANGUAGE_MODELING, TRANSLATION, Task, task_of
 

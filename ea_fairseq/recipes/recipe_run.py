@@ -23,7 +23,7 @@ from .options import model_options
 from .progress import Display, Status, TrainingStatus, duration
 from .recipe import Recipe
 from .report import shown
-from .resuming import WHEN_TO_STOP, check_when_to_stop, repair_last_checkpoint
+from .resuming import WHEN_TO_STOP, check_when_to_stop
 from .runs import Run
 from .steps import Step
 from .tasks import LANGUAGE_MODELING
@@ -94,6 +94,9 @@ class RecipeRun:
             "generate": self._generate,
             "evaluate": self._evaluate,
         }
+        if "average" in names and not {"generate", "evaluate"} & set(names):
+            # Asked for by itself, it is made again, as long as there is something to make it of.
+            self.keep_model |= any(self.run.checkpoints.glob("checkpoint*.pt"))
         before = None
         for name, step in self.steps.items():
             if name in names:
@@ -147,7 +150,7 @@ class RecipeRun:
         return not all(path.exists() for path in made.get(step.name, []))
 
     def _check_training_goes_on(self, step: Step) -> None:
-        """Refuse settings with which a training that has begun cannot end, and mend its files."""
+        """Refuse settings with which a training that has begun cannot end."""
         changes = step.changes()
         if changes.keys() - {f"train.{option}" for option in WHEN_TO_STOP}:
             kept = trained_on(self.run.folder)
@@ -159,7 +162,6 @@ class RecipeRun:
                 f"{self.run.folder}: was trained with other settings ({listed(changes)}); "
                 "choose --name OTHER to keep it or --fresh to throw it away"
             )
-        repair_last_checkpoint(self.run.checkpoints)
         if changes:
             old = read_json(step.started)["settings"]["train"]
             check_when_to_stop(self.run.checkpoints, old, step.settings["train"])

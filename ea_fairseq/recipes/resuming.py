@@ -1,14 +1,10 @@
-"""What an interrupted or a finished training goes on from, and how far it may be told to go."""
+"""How far a training that has begun may be told to go on, and what changes it and what does not."""
 
 from __future__ import annotations
 
 import math
-import shutil
-import zipfile
 from pathlib import Path
 from typing import Any
-
-from ..files import new_file
 
 #: Training options that say when to stop and nothing else: a run may go on with others.
 WHEN_TO_STOP = {"max-epoch", "max-update", "patience"}
@@ -43,28 +39,6 @@ def schedule_needs_max_update(train: dict[str, Any]) -> bool:
         "tri_stage": "phase-ratio" in given,
     }
     return needed.get(str(train.get("lr-scheduler")), False)
-
-
-def repair_last_checkpoint(checkpoints: Path) -> None:
-    """Put the newest whole checkpoint in the place of a checkpoint_last.pt that was cut short.
-
-    fairseq copies the checkpoint of an epoch to checkpoint_last.pt: killed meanwhile, it leaves a
-    file that no later training can start from. A checkpoint is a zip archive, whose directory is
-    written last.
-    """
-    last = checkpoints / "checkpoint_last.pt"
-    if not last.exists() or zipfile.is_zipfile(last):
-        return
-    others = [path for path in checkpoints.glob("checkpoint*.pt") if path != last]
-    whole = [path for path in others if zipfile.is_zipfile(path)]
-    if not whole:
-        print(f"{last}: cut short, and no other checkpoint there: training starts anew")
-        last.unlink()
-        return
-    newest = max(whole, key=lambda path: path.stat().st_mtime)
-    print(f"{last}: cut short, going on from {newest.name}", flush=True)
-    with new_file(last) as temporary:
-        shutil.copyfile(newest, temporary)
 
 
 def check_when_to_stop(checkpoints: Path, old: dict[str, Any], new: dict[str, Any]) -> None:

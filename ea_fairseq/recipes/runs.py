@@ -20,16 +20,24 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
+from ..corpus.binarize import subsets
 from ..corpus.config import Corpus
+from ..files import read_json_or_none
 from .data_folders import data_of_run, folder_for
+from .kept_text import trained_on
 from .recipe import Recipe
 
 #: Bytes of a folder's name: file systems take 255, of which suffixes such as .log need some.
 LONGEST = 240
+
+#: Folders of runs, and of what several give together.
+_SEEDS = re.compile(r"seed\d+(\+\d+)*")
 
 
 @dataclass(frozen=True)
@@ -101,7 +109,7 @@ class Run:
     @property
     def subsets(self) -> dict[str, str]:
         """fairseq's name of each test subset (test, test1, test2, ...) -> the test set's name."""
-        return {f"test{i or ''}": name for i, name in enumerate(self.test_sets)}
+        return subsets(self.test_sets)
 
 
 def find_run(recipe: Recipe, corpus: Corpus, work_dir: Path, name: str | None, seed: int) -> Run:
@@ -155,5 +163,19 @@ def seed_folders(path: Path, seeds: Iterable[int] | None = None) -> list[Path]:
     folder without any is a run itself."""
     if seeds is not None:
         return [path / f"seed{seed}" for seed in dict.fromkeys(seeds)]
-    found = sorted(path.glob("seed*"), key=lambda seed: (len(seed.name), seed.name))
-    return found or [path]
+    named = (folder for folder in path.glob("seed*") if _SEEDS.fullmatch(folder.name))
+    return sorted(named, key=lambda seed: (len(seed.name), seed.name)) or [path]
+
+
+def settings_of(folder: Path) -> dict[str, Any]:
+    """All that a run's results depend on but its seed, as far as it is known.
+
+    Of its data, settings, files and dictionaries; the libraries that made the same of them may be
+    of other versions.
+    """
+    results = read_json_or_none(folder / "results.json") or {}
+    prepared = trained_on(folder)
+    if prepared is None:
+        return results.get("settings", {})
+    data = {name: prepared.get(name) for name in ("settings", "inputs", "dictionary")}
+    return {"data": data} | results.get("settings", {})

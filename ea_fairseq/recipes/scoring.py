@@ -32,7 +32,7 @@ class Translation:
 
     ``text`` and ``references`` are as one would print them. ``tokens`` are the translations
     without BPE marks, and ``tokenized_references`` the references as the model sees them; where
-    either is not known there is no score on tokens.
+    either is not known there is no score on tokens. ``language`` is that of the translations.
     """
 
     text: list[str]
@@ -41,6 +41,7 @@ class Translation:
     tokenized_references: list[str] | None = None
     lowercase: bool = False
     compound_split: bool = False
+    language: str | None = None
 
 
 def check_lengths(files: dict[str | Path, list[str]]) -> None:
@@ -86,7 +87,7 @@ def read_scored(path: Path) -> Translation:
     tokens = None
     if plain is None:
         path = files.get("generated") or files["hypotheses"]
-        tokens = read_generated(path)[1] if "generated" in files else read_lines(path)
+        tokens = read_generated(path) if "generated" in files else read_lines(path)
     text = read_lines(plain) if tokens is None else detokenize(tokens, record["target_lang"])
     check_words({plain or path: text if tokens is None else tokens})
     compared = {
@@ -103,6 +104,7 @@ def read_scored(path: Path) -> Translation:
         tokenized_references=compared.get("tokenized_references"),
         lowercase=record["lowercase"],
         compound_split=record["compound_split"],
+        language=record["target_lang"],
     )
 
 
@@ -147,7 +149,9 @@ class Measure:
 def measures(translation: Translation) -> list[Measure]:
     """Tokenized BLEU, compound-split BLEU if asked for, sacreBLEU, chrF and TER."""
     lowercase = translation.lowercase
-    on_text = text_measures(translation.text, translation.references, lowercase)
+    on_text = text_measures(
+        translation.text, translation.references, lowercase, translation.language
+    )
     tokens, references = translation.tokens, translation.tokenized_references
     if tokens is None or references is None:
         return on_text
@@ -161,11 +165,32 @@ def measures(translation: Translation) -> list[Measure]:
     return found + on_text
 
 
-def text_measures(text: list[str], references: list[str], lowercase: bool) -> list[Measure]:
-    """sacreBLEU, chrF and TER of detokenized text; sacrebleu's TER never minds the case."""
+#: Languages that put no spaces between words -> sacrebleu's tokenizer of them. Its own one of
+#: Japanese takes packages that may not be there; characters are the same everywhere.
+_WITHOUT_SPACES = {"zh": "zh"} | dict.fromkeys(("ja", "th", "km", "lo", "my"), "char")
+
+
+def plain_language(language: str) -> str:
+    """The code of a language alone, of one such as "EN" or "pt_BR"."""
+    return re.split("[_-]", language.lower())[0]
+
+
+def text_measures(
+    text: list[str], references: list[str], lowercase: bool, language: str | None = None
+) -> list[Measure]:
+    """sacreBLEU, chrF and TER of detokenized text; sacrebleu's TER never minds the case.
+
+    Args:
+        text: a translation an item
+        references: likewise
+        lowercase: whether the case is ignored
+        language: of the text, where known: the words of some are told by no space
+    """
     case = ", lower-cased" if lowercase else ""
+    tokenizer = _WITHOUT_SPACES.get(plain_language(language or ""), "13a")
+    bleu = BLEU(lowercase=lowercase, tokenize=tokenizer)
     return [
-        Measure(f"sacreBLEU{case}", BLEU(lowercase=lowercase), text, references),
+        Measure(f"sacreBLEU{case}", bleu, text, references),
         Measure(f"chrF{case}", CHRF(lowercase=lowercase), text, references),
         Measure("TER", TER(), text, references),
     ]

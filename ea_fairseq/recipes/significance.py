@@ -5,10 +5,12 @@ the bootstrap draws sentences (the same ones for every run of both systems) and,
 runs; its difference is that of the mean scores of the runs drawn, on the sentences drawn.
 
 Of n runs n - 1 are drawn, with replacement. Drawing n would make the variance of their mean too
-small by (n - 1) / n, a third of it with three runs; with n - 1 it is right (Rao and Wu, 1988). What
-stays wrong with few runs is the shape: two or three of them say little about how widely seeds
-scatter, so that p is too small somewhat too often (``tests/false_alarms.py`` measures how often). A
-single run says nothing about it: then sentences alone are left to chance.
+small by (n - 1) / n, a third of it with three runs; with n - 1 it is right (Rao and Wu, 1988). Two
+things stay wrong (``tests/false_alarms.py`` measures both). What one run makes of a sentence, and
+another run would not, is drawn twice, with the run and with the sentence: no bootstrap of both is
+free of that (Owen, 2007), which makes intervals too wide and p too large. And two or three runs say
+little about how widely seeds scatter, which makes p too small where they scatter more than
+sentences. A single run says nothing about it: then sentences alone are left to chance.
 """
 
 from __future__ import annotations
@@ -79,8 +81,8 @@ def two_level(first: numpy.ndarray, second: numpy.ndarray, observed: float) -> D
 def sacrebleu_p(first: numpy.ndarray, second: numpy.ndarray, observed: float) -> float:
     """sacrebleu's p-value of one pair of runs: (samples,) each; for comparison with others' papers.
 
-    sacrebleu centres the *absolute* differences and counts those on one side, which gives less than
-    half of the two-sided p-value of ``two_level``.
+    sacrebleu centres the *absolute* differences and counts those on one side, which often gives
+    about half of the two-sided p-value of ``two_level``.
     """
     if observed == 0 and (first == second).all():
         return 1.0  # sacrebleu counts samples that differ by more, of which there are none

@@ -128,7 +128,7 @@ def finish(
 
 def export_model(run: Run) -> None:
     """Make the run's model folder, unless that is done."""
-    from ea_fairseq.translation.exporting import exported_run  # takes fairseq
+    from .exporting import exported_run  # takes fairseq
 
     try:
         exported_run(run.folder)

@@ -17,6 +17,7 @@ from pathlib import Path
 import numpy as np
 
 from ..files import lines_of
+from ..text.pieces import join_subwords
 from .trees import Parse
 
 # What Moses' tokenizer writes for a character.
@@ -36,11 +37,7 @@ def without_marks(subwords: Iterable[str], kind: str) -> list[str]:
 
 def words_of(line: str, kind: str) -> list[str]:
     """The words of a line of subwords, with what Moses escaped as it was."""
-    if kind == "bpe":
-        joined = (line + " ").replace("@@ ", "")
-    else:
-        joined = line.replace(" ", "").replace("\u2581", " ")
-    return [_unescaped(word) for word in joined.split()]
+    return [_unescaped(word) for word in join_subwords(line.split(), kind)]
 
 
 def hints_of(pieces: Sequence[str], sentences: Sequence[Parse]) -> list[int]:
