@@ -2,7 +2,7 @@
 
 A mistake in an option or a file is no reason for a screen of Python. `UserError` marks such
 mistakes; in a fairseq command, `install` makes Python print them as ``error: <message>``.
-Every other exception keeps its traceback, and ``EA_FAIRSEQ_TRACEBACK=1`` shows all of them.
+Every other exception keeps its traceback, and with ``EA_FAIRSEQ_TRACEBACK=1`` these do too.
 """
 
 from __future__ import annotations

@@ -7,6 +7,7 @@ Reading order:
     download.py   fetching one file: mirrors, resuming, checksum
     archives.py   taking single files out of tar and zip archives
     readers.py    file formats -> pairs of sentences
+    holding_out.py  validation and test sets out of training text
     mixing.py     several parts: weights, and tags for back-translated text
     cleaning.py   which pairs to train on (a sentence's own rules: ea_fairseq/text/)
     parallel.py   a function over a stream, on all cores, in order, with flat memory

@@ -1,5 +1,6 @@
 """What turns a recipe (a short YAML file) into runs: reading, checking, commands, steps, scores.
 
+arguments.py     command-line options that all programs about recipes have
 command.py       ``ea-recipe``: its options, and what is refused before anything runs
 whole_recipe.py  all runs of a recipe, from the corpus to the table of scores
 tasks.py         translation and language modelling: what differs between the two
