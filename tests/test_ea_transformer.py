@@ -205,17 +205,48 @@ def test_beam_search_reports_the_scores_of_a_full_pass():
     assert len({tuple(h["tokens"].tolist()) for best in hypotheses for h in best}) > 12
 
 
-@pytest.mark.parametrize("norm_first", [False, True])
-def test_alpha_and_beta_zero_equal_fairseqs_transformer(norm_first):
-    norm = {"encoder_normalize_before": norm_first, "decoder_normalize_before": norm_first}
-    ours = build_strong(ea_alpha=0.0, ea_beta=0.0, ea_skip=ALL, **norm)
-    theirs = build("transformer_lite", **norm).double().eval()
+def neutral_and_fairseqs(**options):
+    """A model whose evolving attention does nothing, and fairseq's with the same weights."""
+    ours = build_strong(ea_alpha=0.0, ea_beta=0.0, ea_skip=ALL, **options)
+    theirs = build("transformer_lite", **options).double().eval()
+    with torch.no_grad():
+        for name, parameter in ours.named_parameters():
+            if name.rpartition(".")[2] in ("c_attn", "w_resid") or "_ln" in name:
+                parameter.uniform_(0.5, 1.5)
     shared = {
         name: value
         for name, value in ours.state_dict().items()
         if ".transform." not in name and name != "ea_version"
     }
     theirs.load_state_dict(shared)
+    return ours, theirs
+
+
+def norm_first(answer):
+    return {"encoder_normalize_before": answer, "decoder_normalize_before": answer}
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        norm_first(False),
+        norm_first(True),
+        {"scale_heads": True},
+        {"scale_attn": True},
+        {"scale_fc": True},
+        {"scale_resids": True},
+        {"layernorm_embedding": True},
+        {"no_scale_embedding": True},
+        {"activation_fn": "gelu"},
+        {"encoder_learned_pos": True, "decoder_learned_pos": True},
+        {"no_token_positional_embeddings": True},
+        {"decoder_embed_dim": 24, "decoder_input_dim": 16, "decoder_output_dim": 8},
+        {"encoder_attention_heads": 2, "decoder_attention_heads": 8},
+    ],
+    ids=lambda options: " ".join(f"{key}={value}" for key, value in options.items()),
+)
+def test_alpha_and_beta_zero_equal_fairseqs_transformer(options):
+    ours, theirs = neutral_and_fairseqs(**options)
     sources, prefixes = lengths_case(seed=5)
     for one, other in zip(
         score(ours, sources, prefixes), score(theirs, sources, prefixes), strict=True
@@ -230,6 +261,22 @@ def test_alpha_and_beta_zero_equal_fairseqs_transformer(norm_first):
         ]
     real = target != PAD
     torch.testing.assert_close(*(found[real] for found in whole), atol=1e-6, rtol=1e-5)
+
+
+@pytest.mark.parametrize("norm_before", [False, True])
+@pytest.mark.parametrize("place", ["dropout", "attention_dropout", "activation_dropout"])
+@pytest.mark.parametrize("compiled", [True, False])
+def test_dropout_falls_where_fairseqs_falls(place, norm_before, compiled):
+    """In training, with a rate of 1, so that nothing is left to chance: all of it falls."""
+    rates = {"dropout": 0.0, "attention_dropout": 0.0, "activation_dropout": 0.0, place: 1.0}
+    models = neutral_and_fairseqs(**rates, **norm_first(norm_before))
+    sources, prefixes = lengths_case(seed=5)
+    with contextlib.nullcontext() if compiled else torch_alone():
+        whole, _ = [score(model, sources, prefixes) for model in models]
+        ours, theirs = [score(model.train(), sources, prefixes) for model in models]
+    for one, other, kept in zip(ours, theirs, whole, strict=True):
+        torch.testing.assert_close(one, other, atol=1e-6, rtol=1e-5)
+        assert not torch.allclose(one, kept, atol=1e-2)
 
 
 @every_setting
