@@ -34,6 +34,7 @@ _MODULES = (
     "search_settings",
     "length_limits",
     "forced_draws",
+    "mixed_precision",
     "numpy_2",
     "adaptive_layers",
     "scored_blocks",
