@@ -5,10 +5,10 @@ Replaced in fairseq:
   where it sees several GPUs. With one GPU in each node, or none, every process silently trained
   alone, all of them into one save folder. Here they always form the job that torchrun started. Each
   process takes the GPU of its number in the node; on the CPU they talk through gloo.
-- ``distributed.utils.distributed_main``: fairseq ends with the connections open. A thread of theirs
-  that still holds a tensor when Python is gone takes the process down (SIGABRT, "terminate called
-  without an active exception"), and the job fails after its training is done. Here they are closed
-  first.
+  And fairseq ends with the connections open: a thread of theirs that still holds a tensor when
+  Python is gone takes the process down (SIGABRT, "terminate called without an active exception"),
+  and the job fails after its training is done. Here they are closed first, in processes that
+  fairseq starts itself too.
 """
 
 from __future__ import annotations
@@ -58,15 +58,6 @@ def join_job(cfg: Any) -> None:
         )
 
 
-def _join_first(original: Callable[..., Any]) -> Callable[..., Any]:
-    @functools.wraps(original)
-    def call_main(cfg: Any, main: Callable[..., Any], **kwargs: Any) -> Any:
-        join_job(cfg)
-        return original(cfg, main, **kwargs)
-
-    return call_main
-
-
 def leave_job() -> None:
     """Close the connections to the other processes, and end the threads that serve them."""
     if torch.distributed.is_initialized():
@@ -75,20 +66,28 @@ def leave_job() -> None:
         gc.collect()  # a trainer that is gone may hold its group in a circle of references
 
 
-def _leave_last(original: Callable[..., None]) -> Callable[..., None]:
-    @functools.wraps(original)
-    def distributed_main(*args: Any) -> None:
-        try:
-            original(*args)
-        except SystemExit:  # all processes have stopped at a signal, after the same update
-            leave_job()
-            raise
+def _run_and_leave(main: Callable[..., Any], cfg: Any, **kwargs: Any) -> None:
+    """Run a command and close what it opened. A function of its own module, so that processes that
+    fairseq starts find it, and the plugin with it."""
+    try:
+        main(cfg, **kwargs)
+    except SystemExit:  # all processes have stopped at a signal, after the same update
         leave_job()
+        raise
+    if torch.distributed.is_initialized():
+        torch.distributed.barrier(distributed_utils.get_global_group())
+    leave_job()
 
-    return distributed_main
+
+def _join_and_leave(original: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(original)
+    def call_main(cfg: Any, main: Callable[..., Any], **kwargs: Any) -> Any:
+        join_job(cfg)
+        return original(cfg, functools.partial(_run_and_leave, main), **kwargs)
+
+    return call_main
 
 
 def install() -> None:
     """Make fairseq's commands start and end this way."""
-    distributed_utils.call_main = _join_first(distributed_utils.call_main)
-    distributed_utils.distributed_main = _leave_last(distributed_utils.distributed_main)
+    distributed_utils.call_main = _join_and_leave(distributed_utils.call_main)
