@@ -175,7 +175,7 @@ def interpreted(check: Check) -> dict[str, Any]:
 def _pytest(*files: str) -> tuple[str, ...]:
     workers = min(8, os.cpu_count() or 1)  # Triton compiles on the CPU
     parallel = ("-n", str(workers)) if importlib.util.find_spec("xdist") else ()
-    return "-m", "pytest", "-q", "-p", "no:cacheprovider", *parallel, *files
+    return "-m", "pytest", "-v", "-p", "no:cacheprovider", *parallel, *files
 
 
 def _tested(printed: str) -> dict[str, Any]:
@@ -245,7 +245,7 @@ def _training(data: Path, updates: int) -> list[str]:
         *("--lr-scheduler", "inverse_sqrt", "--warmup-updates", "100", "--seed", "1"),
         *("--criterion", "label_smoothed_cross_entropy", "--label-smoothing", "0.1"),
         *("--max-tokens", "4096", "--max-update", str(updates), "--log-format", "json"),
-        *("--log-interval", "50", "--no-save", "--disable-validation"),
+        *("--log-interval", str(min(50, updates)), "--no-save", "--disable-validation"),
     ]
 
 
@@ -255,9 +255,9 @@ def _last_loss(log: Path) -> float:
     Raises:
         Failed: where there is none
     """
-    found = re.findall(r'"loss": "([0-9.]+)"', log.read_text(encoding="utf-8", errors="replace"))
+    found = re.findall(r'"loss": "([^"]+)"', log.read_text(encoding="utf-8", errors="replace"))
     if not found or not math.isfinite(float(found[-1])):
-        raise Failed(f"{log.name}: no loss")
+        raise Failed(f"{log.name}: {'the last loss is ' + found[-1] if found else 'no loss'}")
     return float(found[-1])
 
 

@@ -65,7 +65,7 @@ def test_what_was_found_before_a_stop_is_kept(monkeypatch, tmp_path, capsys):
 
 
 def test_a_command_has_what_is_left_of_the_time(tmp_path):
-    short = check_gpu.Check(tmp_path, 2)
+    short = check_gpu.Check(tmp_path, 8)
     with pytest.raises(Failed, match="took longer than what was left"):
         short.run("slow", "-c", "print('begun', flush=True); import time; time.sleep(60)")
     assert (tmp_path / "logs/slow.txt").read_text() == "begun\n"
@@ -91,11 +91,12 @@ def test_a_part_leaves_time_to_the_others(monkeypatch, tmp_path):
 def test_what_a_command_started_ends_with_it(tmp_path):
     """Or a training that was stopped would share the GPU with what comes next."""
     started = "import subprocess as s; p = s.Popen(['sleep', '60']); print(p.pid, flush=True)"
-    for rest, command in ((60, started), (3, started + "; p.wait()")):
+    for rest, command in ((60, started), (10, started + "; p.wait()")):
         commands = check_gpu.Check(tmp_path, rest)
         with contextlib.suppress(Failed):
             commands.run("starts", "-c", command)
         pid = (tmp_path / "logs/starts.txt").read_text().strip()
+        assert pid
         for _ in range(100):  # the system takes its time
             status = Path("/proc", pid, "status")
             gone = not status.exists() or "State:\tZ" in status.read_text()
@@ -159,6 +160,15 @@ def test_trainings_of_other_losses_are_a_failure(monkeypatch, tmp_path):
     losses["bf16"] = 6.0
     with pytest.raises(Failed, match="--bf16: loss 6.0, float32 5.0"):
         check_gpu.trainings(commands)
+    for loss in ("nan", "inf"):  # behind a loss that is a number
+        losses["bf16"] = loss
+        with pytest.raises(Failed, match=f"train_bf16.txt: the last loss is {loss}"):
+            check_gpu.trainings(commands)
+
+
+def test_a_short_training_logs_its_loss(tmp_path):
+    command = check_gpu._training(tmp_path, 20)
+    assert int(command[command.index("--log-interval") + 1]) <= 20
 
 
 def test_figures_are_not_taken_for_our_kernels_where_torch_runs(monkeypatch, tmp_path):

@@ -149,8 +149,8 @@ def test_causal_maps_have_the_bits_of_whole_ones(
     found = results(transform, tensors, visible, dropout, causal=True)
     expected = results(transform, tensors, visible, dropout)
     *maps, kernel, bias = zip(found, expected, strict=True)
-    for ours, theirs in maps:
-        assert torch.equal(ours, theirs)
+    # On a GPU these are two programs, whose compiler joins other sums and products.
+    assert_close(*zip(*maps, strict=True), 4 * torch.finfo(dtype).eps if ON_GPU else 0.0)
     assert_close(*zip(kernel, bias, strict=True))
 
 

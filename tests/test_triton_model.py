@@ -37,11 +37,17 @@ ONE_LAYER = {"encoder_layers": 1, "decoder_layers": 1}
 
 
 def exact_model(**options):
-    """In float64 on the CPU, which runs torch alone; weights that stay the same in any type."""
+    """In float64 on the CPU, which runs torch alone; weights that stay the same in any type.
+
+    On a GPU the model is eight times as wide: with weights as large, each attention would be all or
+    nothing, and rounding would choose which.
+    """
     skip = "encoder,decoder,encoder-decoder"
     model = build_strong(sizes={**SIZES, **options}, ea_skip=skip)
     with torch.no_grad():
-        for parameter in model.parameters():
+        for name, parameter in model.named_parameters():
+            if ON_GPU and ".transform." not in name and "layer_norm" not in name:
+                parameter.mul_(0.25)
             parameter.copy_(parameter.bfloat16())
     return model
 
@@ -101,7 +107,9 @@ def test_scores_and_gradients_are_those_of_the_equations_in_float64(dtype, taken
     assert_close(scores, expected_scores, epsilons(dtype, 10))
     for name, gradient in gradients.items():
         assert gradient.any(), name
-        assert_close(gradient, expected[name], epsilons(dtype, 50), smallest=0.1)
+        # Of halves, rounding decides which of some units of the feed-forward networks are 0.
+        tolerance = epsilons(dtype, 150 if dtype == torch.float16 else 50)
+        assert_close(gradient, expected[name], tolerance, smallest=0.1)
 
 
 @some_types
