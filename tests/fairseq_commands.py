@@ -98,10 +98,13 @@ class Command:
         return self
 
     def wait_for(self, text, seconds=60):
-        """Wait until it has printed a text."""
+        """Wait until it has printed a text, and fail where it has ended without."""
         deadline = time.monotonic() + seconds
+        ended = os.WEXITED | os.WNOHANG | os.WNOWAIT  # and leave it to `wait`
         while text not in self.output():
             assert time.monotonic() < deadline and "Traceback" not in self.errors()
+            if os.waitid(os.P_PID, self.pid, ended) is not None:
+                assert text in self.output(), self.errors()
             time.sleep(0.002)
 
     def output(self):

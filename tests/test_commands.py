@@ -106,6 +106,7 @@ def test_an_ensemble_averages_the_probabilities_of_its_models():
     paths = ":".join(str(ea_trained(s) / "checkpoint_last.pt") for s in ("lite", "ablation"))
     output = translate("--score-reference", paths=paths)
     members = [translate("--score-reference", paths=path) for path in paths.split(":")]
+    assert len(lines(output, "P")) == 11
     for number, (scores,) in lines(output, "P").items():
         parts = [[2 ** float(x) for x in lines(m, "P")[number][0].split()] for m in members]
         for score, *probs in zip(map(float, scores.split()), *parts, strict=True):
@@ -126,13 +127,14 @@ def test_alignments_point_into_the_source():
     assert len(alignments) == 11
     for number, (pairs,) in alignments.items():
         length = len(sources[number][0].split())
-        assert all(0 <= int(pair.split("-")[0]) <= length for pair in pairs.split())
+        assert pairs and all(0 <= int(pair.split("-")[0]) <= length for pair in pairs.split())
 
 
 def test_scores_of_references_are_those_of_a_full_pass():
     output = translate("--score-reference")
     (model,), _ = load_model_ensemble([str(ea_trained("ablation") / "checkpoint_last.pt")])
     source_words, target_words = model.encoder.dictionary, model.decoder.dictionary
+    assert len(lines(output, "P")) == 11
     for number, (scores,) in lines(output, "P").items():
         source = source_words.encode_line(lines(output, "S")[number][0], add_if_not_exist=False)
         target = target_words.encode_line(lines(output, "T")[number][0], add_if_not_exist=False)

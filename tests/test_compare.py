@@ -69,18 +69,23 @@ def test_a_system_does_not_differ_from_itself(systems, capsys):
         assert "+0.00 |" in capsys.readouterr().out
 
 
-def test_scores_and_p_values_are_those_of_sacrebleus_command(systems):
+def test_scores_and_p_values_are_those_of_sacrebleus_command(systems, references):
     files = [(systems / name / "seed1" / "hyp").rename(systems / name / name) for name in "AB"]
+    write(systems / "C" / "C", noisy(references, 0.45, 5))  # hardly better than A
+    files.append(systems / "C" / "C")
     command = [sys.executable, "-m", "sacrebleu", systems / "ref", "-i", *files, "--paired-bs"]
     command += ["-w", "6"]  # BLEU alone: its JSON fails with chrF and TER
     done = subprocess.run([str(c) for c in command], capture_output=True, text=True, check=True)
     theirs = json.loads(done.stdout)
-    references = ("--references", str(systems / "ref"))
-    ours = run(systems, "A/A", "B/B", *references)
-    for name, system, found in zip("AB", ("first", "second"), theirs, strict=True):
-        assert ours["sacreBLEU"][system] == {name: pytest.approx(found["BLEU"]["score"], abs=1e-5)}
-    (p,) = ours["sacreBLEU"]["by_seed"].values()
-    assert p == pytest.approx(theirs[1]["BLEU"]["p_value"], abs=1e-5)
+    found = {name: system["BLEU"] for name, system in zip("ABC", theirs, strict=True)}
+    for other in "BC":
+        options = ("--references", str(systems / "ref"))
+        ours = run(systems, "A/A", f"{other}/{other}", *options)["sacreBLEU"]
+        for name, system in (("A", "first"), (other, "second")):
+            assert ours[system] == {name: pytest.approx(found[name]["score"], abs=1e-5)}
+        (p,) = ours["by_seed"].values()
+        assert p == pytest.approx(found[other]["p_value"], abs=1e-5)
+    assert found["B"]["p_value"] < 0.001 < 0.02 < found["C"]["p_value"]
 
 
 def test_a_clear_difference_is_significant_and_noise_is_not(systems):

@@ -108,6 +108,7 @@ def test_words_come_back_from_subwords_whatever_marks_the_text_holds(tmp_path_fa
         assert post_process(pieces, name) == line
 
 
+@settings(deadline=None)
 @given(st.integers(0, 9), st.integers(0, 9), st.integers(1, 4), st.integers(4, 9), st.floats(1, 3))
 def test_trainable_is_length_and_ratio(n, m, least, most, ratio):
     expected = True
@@ -127,6 +128,7 @@ def test_limits_in_subwords_leave_words_alone_but_never_empty_sides():
     assert not trainable(("", "a"), cleaning, "words")
 
 
+@settings(deadline=None)
 @example(["a\rb", "c\u2028d\u2029e\x0bf\x0cg\x1ch\x85i", "j\r", "", "\0"])
 @given(st.lists(st.text(st.characters(codec="utf-8", exclude_characters="\n\ufeff"))))
 def test_lines_end_at_line_feeds_only(tmp_path_factory, lines):

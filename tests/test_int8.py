@@ -44,10 +44,14 @@ def between(draw, rows, columns):
 def test_products_are_those_of_rounded_numbers_on_any_processor(tmp_path, options):
     flags = [flag for flag in FLAGS if flag not in ("-O3", "-shared")]
     program = tmp_path / "program"
-    command = [*compiler(), *flags, "-O1", *options]
-    nothing = subprocess.run([*command, "-E", "-x", "c++", "/dev/null"], capture_output=True)
-    if nothing.returncode:
-        pytest.skip(f"no {' '.join(options)} for this processor or compiler")
+    command = [*compiler(), *flags, "-O1"]
+    macros = ["-dM", "-E", "-x", "c++", "/dev/null"]
+    usual, told = (
+        subprocess.run([*command, *more, *macros], capture_output=True) for more in ([], options)
+    )
+    if told.returncode or options and told.stdout == usual.stdout:
+        pytest.skip(f"{' '.join(options)} takes nothing from this processor or compiler")
+    command += options
     subprocess.run([*command, f"-I{FOLDER}", str(PROGRAM), "-o", program], check=True)
     draw = np.random.default_rng(1)
     for rows, steps, columns in SHAPES:

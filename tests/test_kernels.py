@@ -1,6 +1,7 @@
 """The compiled attention maps: equal to the equations on torch, never required."""
 
 import itertools
+from unittest import mock
 
 import pytest
 import torch
@@ -11,6 +12,7 @@ from small_models import build_strong, padded, sentences
 from ea_fairseq.errors import UserError
 from ea_fairseq.kernels import library
 from ea_fairseq.kernels.dropout import dropout_add
+from ea_fairseq.variants import evolving
 from ea_fairseq.variants.cached_heads import CachedHeads
 
 
@@ -202,9 +204,13 @@ def test_steps_read_heads_that_are_no_whole_vectors(dtype, head_dim):
 
 def assert_steps_equal_torchs(*case, **more):
     with torch.no_grad():
-        compiled = steps_in_turn(*case, **more)
-        with library.torch_alone():
-            expected = steps_in_turn(*case, **more)
+        with mock.patch.object(evolving, "fused_step", wraps=evolving.fused_step) as fused:
+            compiled = steps_in_turn(*case, **more)
+            assert fused.called
+            fused.reset_mock()
+            with library.torch_alone():
+                expected = steps_in_turn(*case, **more)
+        assert not fused.called
     tolerance = 3e-6 if compiled[0].dtype == torch.float32 else 1e-14
     for ours, theirs in zip(compiled, expected, strict=True):
         scale = 1 + theirs.abs().max().item()

@@ -116,6 +116,17 @@ def test_what_is_held_out_is_never_of_a_tagged_part(tmp_path, unbinarized, hold_
         assert held == real[4::5]
 
 
+def test_a_tagged_copy_of_what_is_held_out_is_not_trained_on(tmp_path, unbinarized):
+    parts = "[{path: 'back.{lang}', tag: <BT>}, real]"
+    corpus = write(tmp_path, parts, "hold_out: {valid: 6, test: 6}\n")
+    for lang, text in pairs(0, 40).items():
+        (tmp_path / f"back.{lang}").write_text("".join(line + "\n" for line in text))
+    output = prepared(corpus, tmp_path / "out")
+    held = {line for split in ("valid", "test") for line in lines(output / f"raw/{split}.de")}
+    expected = Counter(dict.fromkeys(set(pairs(0, 40)["de"]) - held, 2))
+    assert len(held) == 12 and Counter(lines(output / "raw" / "train.de")) == expected
+
+
 def test_text_that_begins_with_a_tag_itself_is_refused(tmp_path, capfd):
     more = "tokenize: {tokenizer: none}\n"
     corpus = write(tmp_path, "[real, {path: 'back.{lang}', tag: <BT>}]", more)

@@ -1,15 +1,14 @@
 """Runs started at once: a corpus is prepared once, and data in use is never written over."""
 
-import contextlib
 import json
 import os
-import signal
 import sys
 import time
 
 import prepare
 import pytest
 from forked_steps import in_forks
+from time_limit import in_time
 from tiny_translation import arguments, make_corpus
 
 from ea_fairseq.corpus.config import load
@@ -52,22 +51,6 @@ def start(recipe, output, may_prepare):
 
 def ended(pid):
     return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
-
-
-@contextlib.contextmanager
-def in_time(seconds):
-    """Ends what takes longer by an error."""
-
-    def end(*_):
-        raise TimeoutError("took too long")
-
-    before = signal.signal(signal.SIGALRM, end)
-    signal.alarm(seconds)
-    try:
-        yield
-    finally:
-        signal.alarm(0)
-        signal.signal(signal.SIGALRM, before)
 
 
 def wait_for(condition):

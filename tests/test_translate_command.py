@@ -49,6 +49,16 @@ def test_lines_are_answered_in_their_places(folder):
         assert code == 0 and answers == [*expected, ""] and expected[1] == ""
 
 
+def test_lines_cut_at_the_limit_are_named_at_the_end(tmp_path, capsys):
+    cut = write_folder(tmp_path / "model", search=Search(max_len_b=2))
+    code, answers = translate(cut, "\n".join(["w1 w2 w3"] * 23).encode())
+    assert code == 0 and len(set(answers[:23])) == 1 and answers[0]
+    *named, likewise = capsys.readouterr().err.splitlines()
+    reason = "the translation was cut at 2 tokens, the limit of its length"
+    assert named == [f"ea-translate: line {number}: {reason}" for number in range(1, 21)]
+    assert likewise == "ea-translate: likewise lines 21, 22, 23"
+
+
 def test_scores_alternatives_and_alignments(folder):
     found = Translator(folder).translate(LINES, beam=3, n_best=2, details=True)
     options = ("--beam", "3", "--n-best", "2", "--scores", "--alignments")

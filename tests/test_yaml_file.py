@@ -1,10 +1,10 @@
 """Settings in YAML: small texts of huge content and files that are no files end in one line."""
 
 import os
-import signal
 import time
 
 import pytest
+from time_limit import in_time
 from tiny_translation import write_yaml
 
 from ea_fairseq import yaml_file
@@ -15,9 +15,8 @@ from ea_fairseq.recipes.recipe import load_recipe
 @pytest.fixture(autouse=True)
 def seconds():
     """A test that hangs ends."""
-    signal.alarm(30)
-    yield
-    signal.alarm(0)
+    with in_time(30):
+        yield
 
 
 def bomb(of):
