@@ -162,20 +162,33 @@ def test_every_lite_architecture_that_serves_the_decoder_has_a_language_model():
         {"share_decoder_input_output_embed": True},
         {"adaptive_softmax_cutoff": "8,16"},
         {"decoder_learned_pos": True},
+        {"decoder_normalize_before": False},
+        {"decoder_input_dim": 8, "decoder_output_dim": 12},
+        {"no_token_positional_embeddings": True},
+        {"activation_fn": "gelu"},
+        {"scale_fc": True, "scale_attn": True, "scale_heads": True, "scale_resids": True},
     ],
     ids=lambda options: next(iter(options)),
 )  # fmt: skip
-def test_fairseqs_inputs_and_outputs_go_with_it(options):
-    model = build(**options).eval()
+def test_fairseqs_inputs_and_outputs_are_fairseqs(options):
+    torch.manual_seed(1)
+    theirs = build("transformer_lm_lite", **options).double().eval()
+    with torch.no_grad():
+        for parameter in theirs.parameters():
+            parameter.normal_(std=0.4)
+    neutral = {f"ea_{name}": value for name, value in VARIANTS["evolving"].neutral.items()}
+    ours = build(**options, **neutral).double().eval()
+    ours.load_state_dict(theirs.state_dict())  # with fresh parameters of the variant
     tokens = padded(sentences([6, 6], 8))
     with torch.no_grad():
-        features, _ = model(tokens)
-        log_probs = (
-            model.get_normalized_probs((features, None), log_probs=True, sample=None)
-            if (model.decoder.adaptive_softmax is None)
-            else model.decoder.adaptive_softmax.get_log_prob(features, None)
+        found, expected = (
+            model.get_normalized_probs(model(tokens), log_probs=True, sample=None)
+            if model.decoder.adaptive_softmax is None
+            else model.decoder.adaptive_softmax.get_log_prob(model(tokens)[0], None)
+            for model in (ours, theirs)
         )
-    torch.testing.assert_close(log_probs.exp().sum(-1), torch.ones(2, 6))
+    torch.testing.assert_close(found, expected, atol=1e-5, rtol=1e-5)
+    assert expected.std() > 0.3
 
 
 def test_the_stack_can_be_cut_to_some_layers():
