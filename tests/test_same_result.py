@@ -150,7 +150,8 @@ def test_a_job_ends_without_threads_of_its_connections(tmp_path, signalled):
 
     job = ["--distributed-world-size", "1", "--distributed-no-spawn", "--distributed-init-method"]
     job += [f"file://{tmp_path}/store", "--distributed-backend", "gloo", *ON_CPU]
-    arguments = training(corpus(), tmp_path / "checkpoints", *job, "--max-epoch", "2")
+    job += ["--max-epoch", "100000" if signalled else "2"]
+    arguments = training(corpus(), tmp_path / "checkpoints", *job)
     done = Command("train", arguments, before=tell_at_exit)
     if signalled:
         done.wait_for("num_updates")
