@@ -65,7 +65,7 @@ def test_what_was_found_before_a_stop_is_kept(monkeypatch, tmp_path, capsys):
 
 
 def test_a_command_has_what_is_left_of_the_time(tmp_path):
-    short = check_gpu.Check(tmp_path, 8)
+    short = check_gpu.Check(tmp_path, 5)
     with pytest.raises(Failed, match="took longer than what was left"):
         short.run("slow", "-c", "print('begun', flush=True); import time; time.sleep(60)")
     assert (tmp_path / "logs/slow.txt").read_text() == "begun\n"
@@ -91,7 +91,7 @@ def test_a_part_leaves_time_to_the_others(monkeypatch, tmp_path):
 def test_what_a_command_started_ends_with_it(tmp_path):
     """Or a training that was stopped would share the GPU with what comes next."""
     started = "import subprocess as s; p = s.Popen(['sleep', '60']); print(p.pid, flush=True)"
-    for rest, command in ((60, started), (10, started + "; p.wait()")):
+    for rest, command in ((60, started), (5, started + "; p.wait()")):
         commands = check_gpu.Check(tmp_path, rest)
         with contextlib.suppress(Failed):
             commands.run("starts", "-c", command)
