@@ -1,5 +1,4 @@
-"""Kinds of attention, one file each. This package imports torch and
-../kernels, never fairseq.
+"""Kinds of attention, one file each. This package imports torch and ../kernels, never fairseq.
 
 base.py          the contract: what a transform does to the maps, before and after the softmax
 registry.py      what a variant is: its options, architectures, transform and test cases
