@@ -10,10 +10,12 @@ import shutil
 import signal
 import subprocess
 import sys
+import weakref
 from pathlib import Path
 
 import pytest
 import torch
+from fairseq.trainer import Trainer
 from fairseq_commands import (
     SIZES,
     USER_DIR,
@@ -138,7 +140,8 @@ def test_two_nodes_equal_one_process_with_two_batches(tmp_path, one_process):
 
 @pytest.mark.parametrize("signalled", [False, True])
 def test_a_job_ends_without_threads_of_its_connections(tmp_path, signalled):
-    """One that still held a tensor when Python was gone took the finished training down."""
+    """One that still held a tensor when Python was gone took the finished training down; and one
+    whose group the trainer's model was the last to hold may hang."""
 
     def tell_at_exit(leave=os._exit):
         def exit(status):
@@ -147,6 +150,20 @@ def test_a_job_ends_without_threads_of_its_connections(tmp_path, signalled):
             leave(status)
 
         os._exit = exit
+        trainers = weakref.WeakSet()
+        begin, end = Trainer.__init__, torch.distributed.destroy_process_group
+
+        def init(self, *args, **kwargs):
+            trainers.add(self)
+            self.circle = self
+            begin(self, *args, **kwargs)
+
+        def destroy():
+            print("trainers left:", len(trainers))
+            end()
+
+        Trainer.__init__ = init
+        torch.distributed.destroy_process_group = destroy
 
     job = ["--distributed-world-size", "1", "--distributed-no-spawn", "--distributed-init-method"]
     job += [f"file://{tmp_path}/store", "--distributed-backend", "gloo", *ON_CPU]
@@ -158,6 +175,7 @@ def test_a_job_ends_without_threads_of_its_connections(tmp_path, signalled):
         os.kill(done.pid, signal.SIGTERM)
     assert done.wait().status == (128 + signal.SIGTERM if signalled else 0), done.errors()
     assert "distributed init (rank 0)" in done.output()
+    assert "trainers left: 0" in done.output()
     assert re.search(r"threads: \[[^]]+\]", done.output())
     assert "gloo" not in done.output().split("threads:")[1]
 
@@ -189,6 +207,7 @@ def test_torchs_ddp_finds_no_unused_parameter_and_the_same_gradients(
             model.zero_grad()
             parallel(*batch)[0].square().sum().backward()
     finally:
+        parallel = None  # the last to hold the group, it may hang
         torch.distributed.destroy_process_group()
     for parameter, wanted in zip(model.parameters(), expected, strict=True):
         torch.testing.assert_close(parameter.grad, wanted)

@@ -1,6 +1,7 @@
 """Whole models through Triton's kernels: on a GPU, or tiny ones interpreted on the CPU."""
 
 import copy
+import importlib
 import multiprocessing
 
 import pytest
@@ -211,6 +212,7 @@ def one_of_two(rank, backend, store, results):
     if rank == 0:
         gradients = [parameter.grad.cpu() for parameter in model.parameters()]
         torch.save(gradients, results)
+    del model  # the last to hold the group, it may hang
     torch.distributed.destroy_process_group()
 
 
@@ -219,6 +221,8 @@ def test_two_processes_have_the_gradients_of_both_sentences(backend, tmp_path):
     if backend == "nccl" and torch.cuda.device_count() < 2:
         pytest.skip("nccl needs two devices")
     how = multiprocessing.get_context("spawn" if ON_GPU else "fork")
+    if not ON_GPU:
+        importlib.import_module("torch._dynamo")  # which each process would import for itself
     store, results = str(tmp_path / "store"), str(tmp_path / "gradients")
     processes = [
         how.Process(target=one_of_two, args=(rank, backend, store, results)) for rank in (0, 1)

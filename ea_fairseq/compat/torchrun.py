@@ -8,7 +8,9 @@ Replaced in fairseq:
   And fairseq ends with the connections open: a thread of theirs that still holds a tensor when
   Python is gone takes the process down (SIGABRT, "terminate called without an active exception"),
   and the job fails after its training is done. Here they are closed first, in processes that
-  fairseq starts itself too.
+  fairseq starts itself too, and before that what the command has made is given up: torch's
+  DistributedDataParallel, where it is the last to hold the connections, waits for their thread
+  without letting go of Python, which that thread may need to end: the process hangs.
 """
 
 from __future__ import annotations
@@ -16,6 +18,7 @@ from __future__ import annotations
 import functools
 import gc
 import os
+import traceback
 from collections.abc import Callable
 from typing import Any
 
@@ -61,9 +64,9 @@ def join_job(cfg: Any) -> None:
 def leave_job() -> None:
     """Close the connections to the other processes, and end the threads that serve them."""
     if torch.distributed.is_initialized():
+        gc.collect()  # a trainer that is gone may hold its group in a circle of references
         vars(distributed_utils.get_global_group).pop("_global_group", None)
         torch.distributed.destroy_process_group()
-        gc.collect()  # a trainer that is gone may hold its group in a circle of references
 
 
 def _run_and_leave(main: Callable[..., Any], cfg: Any, **kwargs: Any) -> None:
@@ -71,7 +74,8 @@ def _run_and_leave(main: Callable[..., Any], cfg: Any, **kwargs: Any) -> None:
     fairseq starts find it, and the plugin with it."""
     try:
         main(cfg, **kwargs)
-    except SystemExit:  # all processes have stopped at a signal, after the same update
+    except SystemExit as stop:  # all processes have stopped at a signal, after the same update
+        traceback.clear_frames(stop.__traceback__)  # they hold the trainer
         leave_job()
         raise
     if torch.distributed.is_initialized():
