@@ -19,15 +19,17 @@ cd "$repository"
 "$python" -m ruff check .
 "$python" -m ruff format --check .
 # Two processes of one thread each: the models are too small for more threads to help. Tests of a
-# file stay together, since they share what they trained; in the order of tests/conftest.py.
-OMP_NUM_THREADS=1 "$python" -m pytest -q -n 2 --dist loadfile --no-loadscope-reorder \
+# file stay together, since they share what they trained; in the order of tests/conftest.py. What
+# hangs ends its process (see pyproject.toml), and another one would begin the same test again.
+two=(-q -n 2 --max-worker-restart 0)
+OMP_NUM_THREADS=1 "$python" -m pytest "${two[@]}" --dist loadfile --no-loadscope-reorder \
   "${quick[@]}" "$@"
 if [[ $# -eq 0 ]]; then
   # What holds with the compiled attention maps must hold on torch alone.
-  OMP_NUM_THREADS=1 EA_FAIRSEQ_NATIVE=0 "$python" -m pytest -q -n 2 --dist load "${quick[@]}" \
+  OMP_NUM_THREADS=1 EA_FAIRSEQ_NATIVE=0 "$python" -m pytest "${two[@]}" --dist load "${quick[@]}" \
     tests/test_ea_transformer.py tests/test_variants.py tests/test_multihead_attention.py
   # And what Triton computes on a GPU, interpreted here.
   OMP_NUM_THREADS=1 EA_FAIRSEQ_NATIVE=triton TRITON_INTERPRET=1 \
-    "$python" -m pytest -q -n 2 --dist load "${quick[@]}" \
+    "$python" -m pytest "${two[@]}" --dist load "${quick[@]}" \
     tests/test_triton_attention.py tests/test_triton_model.py
 fi

@@ -22,7 +22,9 @@ from pathlib import Path
 # So that the forks need not import them.
 import fairseq.tasks  # noqa: F401
 import sacrebleu  # noqa: F401
-import torch._dynamo  # noqa: F401
+import torch
+import torch._dynamo
+from fairseq.trainer import Trainer
 
 import ea_fairseq
 
@@ -57,6 +59,7 @@ class Command:
         # A suite that runs in the background of a script is started with Ctrl-C ignored.
         signal.signal(signal.SIGINT, signal.default_int_handler)
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        torch.set_num_threads(1)  # or it would wait for threads that stayed in its parent
         try:
             for number, file in ((1, self._output), (2, self._errors)):
                 os.dup2(file.fileno(), number)
@@ -80,7 +83,7 @@ class Command:
         finally:
             os._exit(status)
 
-    def wait(self, seconds=120):
+    def wait(self, seconds=240):
         """Wait until it ends, or after that many seconds kill it and fail, saying where it was."""
         deadline = time.monotonic() + seconds
         while True:
@@ -97,14 +100,19 @@ class Command:
         self.status = os.waitstatus_to_exitcode(status)
         return self
 
-    def wait_for(self, text, seconds=60):
+    def wait_for(self, text, seconds=120):
         """Wait until it has printed a text, and fail where it has ended without."""
         deadline = time.monotonic() + seconds
         ended = os.WEXITED | os.WNOHANG | os.WNOWAIT  # and leave it to `wait`
         while text not in self.output():
-            assert time.monotonic() < deadline and "Traceback" not in self.errors()
-            if os.waitid(os.P_PID, self.pid, ended) is not None:
-                assert text in self.output(), self.errors()
+            has_ended = os.waitid(os.P_PID, self.pid, ended) is not None
+            if text in self.output():
+                return
+            if has_ended or time.monotonic() > deadline or "Traceback" in self.errors():
+                if not has_ended:
+                    os.kill(self.pid, signal.SIGKILL)
+                os.waitpid(self.pid, 0)
+                raise AssertionError(f"fairseq-{self.name} printed no {text!r}: {self.errors()}")
             time.sleep(0.002)
 
     def output(self):
@@ -204,11 +212,29 @@ def console_script(name, *arguments, **options):
     )
 
 
-def two_processes(arguments, port):
-    """Start one training as two processes on the CPU."""
+def signal_after(update, number, send=os.kill):
+    """What a training does `before` it begins, so that as soon as it has done that update it sends
+    itself, or with os.killpg its group, a signal. One from outside may come when it has ended."""
+
+    def install():
+        train_step = Trainer.train_step
+
+        def step(self, *arguments, **options):
+            if self.get_num_updates() == update:
+                send(os.getpid(), number)
+            return train_step(self, *arguments, **options)
+
+        Trainer.train_step = step
+
+    return install
+
+
+def two_processes(arguments, port, before=None):
+    """Start one training as two processes on the CPU; `before` is for the second of them."""
     distributed = ["--cpu", "--distributed-world-size", "2", "--distributed-backend", "gloo"]
     distributed += ["--distributed-init-method", f"tcp://127.0.0.1:{port}"]
     distributed += ["--distributed-no-spawn", "--ddp-backend", "legacy_ddp"]
     return [
-        Command("train", [*arguments, *distributed, "--distributed-rank", rank]) for rank in (0, 1)
+        Command("train", [*arguments, *distributed, "--distributed-rank", rank], before=install)
+        for rank, install in enumerate((None, before))
     ]

@@ -5,13 +5,13 @@ import random
 import resource
 import signal
 import socket
-import time
 
 import pytest
 import torch
 from fairseq import checkpoint_utils
 from fairseq.file_io import PathManager
-from fairseq_commands import Command, corpus, run, training, two_processes
+from fairseq.trainer import Trainer
+from fairseq_commands import corpus, run, signal_after, training, two_processes
 
 from ea_fairseq.compat.atomic_saving import atomic_file, save_checkpoint_file
 from ea_fairseq.compat.safe_loading import read_checkpoint
@@ -20,7 +20,6 @@ from ea_fairseq.errors import UserError
 # 7 epochs of about 12 updates, with a checkpoint after every third.
 LONG = ["--max-epoch", "7", "--save-interval-updates", "3", "--keep-interval-updates", "2"]
 LONG += ["--keep-last-epochs", "2"]
-STARTED = "Start iterating over samples"
 
 
 def weights(folder, name="checkpoint_last.pt"):
@@ -65,20 +64,36 @@ def test_killed_again_and_again_it_ends_with_the_same_weights(tmp_path, uninterr
     generator = random.Random(0)
     kills = 0
     for _ in range(8):
-        command = Command("train", training(corpus(), tmp_path, *LONG))
-        command.wait_for(STARTED)
-        time.sleep(generator.uniform(0, 0.15))
-        os.kill(command.pid, signal.SIGKILL)
-        killed = command.wait().status == -signal.SIGKILL
+        die = die_within(generator.uniform(0.001, 0.15))
+        done = run("train", *training(corpus(), tmp_path, *LONG), before=die)
         assert_whole(tmp_path)
-        if not killed:  # it had ended before
+        if done.status == 0:  # it had ended before
             break
+        assert done.status == -signal.SIGVTALRM, done.errors()
         kills += 1
     assert kills >= 3
     done = run("train", *training(corpus(), tmp_path, *LONG))
     assert done.status == 0, done.errors()
     assert_same(tmp_path, uninterrupted)
     assert not list(tmp_path.glob("*.tmp"))
+
+
+def die_within(seconds):
+    """Kill this process so long after its first update began, in its own time: however busy the
+    machine is, it comes as far."""
+
+    def install():
+        signal.signal(signal.SIGVTALRM, signal.SIG_DFL)
+        train_step = Trainer.train_step
+
+        def first_step(self, *arguments, **options):
+            Trainer.train_step = train_step
+            signal.setitimer(signal.ITIMER_VIRTUAL, seconds)
+            return train_step(self, *arguments, **options)
+
+        Trainer.train_step = first_step
+
+    return install
 
 
 def die_at(function, call):
@@ -232,10 +247,13 @@ def test_signal_saves_and_stops_and_it_goes_on(tmp_path, uninterrupted, number, 
     """Sent to the command, or as a terminal and job managers do, to all of its processes."""
     # No checkpoint but the one that the signal causes.
     arguments = training(corpus(), tmp_path, "--max-epoch", "7", "--no-epoch-checkpoints")
-    command = Command("train", [*arguments, "--num-workers", "2"], before=os.setsid)
-    command.wait_for("num_updates=15")  # in the second epoch
-    send(command.pid, number)
-    assert command.wait().status == status, command.errors()
+
+    def before():
+        os.setsid()
+        signal_after(15, number, send)()  # in the second epoch
+
+    command = run("train", *arguments, "--num-workers", "2", before=before)
+    assert command.status == status, command.errors()
     updates = weights(tmp_path)[1]
     assert f"stopping after update {updates}" in command.output()
     assert run("train", *arguments).status == 0
@@ -245,15 +263,13 @@ def test_signal_saves_and_stops_and_it_goes_on(tmp_path, uninterrupted, number, 
 def test_two_processes_stop_together_and_go_on(tmp_path):
     """The signal reaches one process; resuming sends the checkpoint to the other."""
 
-    def train(folder, port):
+    def train(folder, port, before=None):
         arguments = training(corpus(), folder, "--max-epoch", "6", "--no-epoch-checkpoints")
-        return two_processes(arguments, port)
+        return two_processes(arguments, port, before)
 
     stopped, whole = tmp_path / "stopped", tmp_path / "whole"
     ports = [free_port() for _ in range(3)]
-    commands = train(stopped, ports[0])
-    commands[0].wait_for("num_updates=9")
-    os.kill(commands[1].pid, signal.SIGTERM)
+    commands = train(stopped, ports[0], signal_after(9, signal.SIGTERM))
     assert [command.wait().status for command in commands] == [143, 143]
     for folder, port in ((stopped, ports[1]), (whole, ports[2])):
         assert [command.wait().status for command in train(folder, port)] == [0, 0]

@@ -64,11 +64,31 @@ def test_what_was_found_before_a_stop_is_kept(monkeypatch, tmp_path, capsys):
     assert "| one |" not in (tmp_path / "out" / "report.md").read_text()
 
 
-def test_a_command_has_what_is_left_of_the_time(tmp_path):
-    short = check_gpu.Check(tmp_path, 5)
+def end_the_time_when_it_prints(monkeypatch, log):
+    """A command's time is over when it has printed something; the list has what it was given."""
+    given, wait = [], subprocess.Popen.wait
+
+    def out_of_time(process, timeout=None):
+        if timeout is None:
+            return wait(process)
+        given.append(timeout)
+        while not log.stat().st_size:
+            assert process.poll() is None
+            time.sleep(0.02)
+        raise subprocess.TimeoutExpired(process.args, timeout)
+
+    monkeypatch.setattr(subprocess.Popen, "wait", out_of_time)
+    return given
+
+
+def test_a_command_has_what_is_left_of_the_time(monkeypatch, tmp_path):
+    short = check_gpu.Check(tmp_path, 60)
+    log = tmp_path / "logs/slow.txt"
+    given = end_the_time_when_it_prints(monkeypatch, log)
     with pytest.raises(Failed, match="took longer than what was left"):
         short.run("slow", "-c", "print('begun', flush=True); import time; time.sleep(60)")
-    assert (tmp_path / "logs/slow.txt").read_text() == "begun\n"
+    assert log.read_text() == "begun\n" and 50 < given[0] <= 60
+    short.part_ends = time.monotonic()
     with pytest.raises(Failed, match="no time was left"):
         short.run("late", "-c", "pass")
 
@@ -88,18 +108,22 @@ def test_a_part_leaves_time_to_the_others(monkeypatch, tmp_path):
     assert ends[0] < commands.ends - 59 and ends[1] == commands.ends
 
 
-def test_what_a_command_started_ends_with_it(tmp_path):
+def test_what_a_command_started_ends_with_it(monkeypatch, tmp_path):
     """Or a training that was stopped would share the GPU with what comes next."""
     started = "import subprocess as s; p = s.Popen(['sleep', '60']); print(p.pid, flush=True)"
-    for rest, command in ((60, started), (5, started + "; p.wait()")):
-        commands = check_gpu.Check(tmp_path, rest)
-        with contextlib.suppress(Failed):
-            commands.run("starts", "-c", command)
-        pid = (tmp_path / "logs/starts.txt").read_text().strip()
+    log = tmp_path / "logs/starts.txt"
+    for late, command in ((False, started), (True, started + "; p.wait()")):
+        if late:
+            end_the_time_when_it_prints(monkeypatch, log)
+        with pytest.raises(Failed) if late else contextlib.nullcontext():
+            check_gpu.Check(tmp_path, 60).run("starts", "-c", command)
+        pid = log.read_text().strip()
         assert pid
-        for _ in range(100):  # the system takes its time
-            status = Path("/proc", pid, "status")
-            gone = not status.exists() or "State:\tZ" in status.read_text()
+        for _ in range(400):  # the system takes its time
+            try:
+                gone = "State:\tZ" in Path("/proc", pid, "status").read_text()
+            except OSError:
+                gone = True
             if gone:
                 break
             time.sleep(0.05)
@@ -319,7 +343,7 @@ def test_a_terminated_check_ends_what_it_began_and_keeps_the_rest(tmp_path):
     command = [sys.executable, "scripts/check_gpu.py", "--out", str(tmp_path), "--seconds", "99"]
     process = subprocess.Popen(command, cwd=check_gpu.ROOT, stderr=subprocess.PIPE, text=True)
     log = tmp_path / "logs/interpreted.txt"
-    while not log.exists() and process.poll() is None:
+    while not (log.exists() and log.stat().st_size) and process.poll() is None:
         time.sleep(0.05)
     process.terminate()
     _, said = process.communicate(timeout=60)

@@ -139,7 +139,7 @@ def test_each_line_of_standard_input_is_answered_before_the_next_is_read():
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
     )
-    too_long = threading.Timer(60, process.kill)  # reading then ends, where it would wait for ever
+    too_long = threading.Timer(300, process.kill)  # reading then ends, where it would wait for ever
     too_long.start()
     with process:
         for number, line in enumerate([b"w1", b"\xff", b"w2 " * 50, "שלום".encode(), b"", b"w3"]):

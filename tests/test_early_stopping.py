@@ -1,13 +1,12 @@
 """A training stopped and continued ends where it would have ended without the stop."""
 
-import os
 import re
 import signal
 import subprocess
 import sys
 
 import pytest
-from fairseq_commands import Command, corpus, run, training
+from fairseq_commands import corpus, run, signal_after, training
 
 from ea_fairseq.compat import clean_stop
 from ea_fairseq.compat.atomic_saving import save_checkpoint_file
@@ -55,10 +54,8 @@ def test_patience_goes_by_bleu_where_it_is_told_to(tmp_path):
 
 def test_patience_survives_a_signal_in_the_middle_of_an_epoch(tmp_path):
     arguments = training(corpus(), tmp_path, *NO_BETTER, "--patience", "3")
-    command = Command("train", arguments)
-    command.wait_for("num_updates=15")  # in the second epoch
-    os.kill(command.pid, signal.SIGTERM)
-    assert command.wait().status == 143
+    stop = signal_after(15, signal.SIGTERM)  # in the second epoch
+    assert run("train", *arguments, before=stop).status == 143
     assert epochs(tmp_path) < 4
     assert STOPPED in train(tmp_path, "--patience", "3")
     assert epochs(tmp_path) == 4
@@ -89,10 +86,7 @@ def test_patience_begins_anew_after_a_training_without_any(tmp_path):
 def test_validations_in_the_middle_of_an_epoch_count_though_a_signal_comes(tmp_path):
     arguments = training(corpus(), tmp_path, *NO_BETTER, "--patience", "30")
     arguments += ["--validate-interval-updates", "1"]
-    command = Command("train", arguments)
-    command.wait_for("num_updates=15")
-    os.kill(command.pid, signal.SIGTERM)
-    assert command.wait().status == 143
+    assert run("train", *arguments, before=signal_after(15, signal.SIGTERM)).status == 143
     done = run("train", *arguments)
     assert done.status == 0 and STOPPED in done.output()
     state = read_checkpoint(str(tmp_path / "checkpoint_last.pt"))

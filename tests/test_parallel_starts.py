@@ -1,5 +1,6 @@
 """Runs started at once: a corpus is prepared once, and data in use is never written over."""
 
+import fcntl
 import json
 import os
 import sys
@@ -11,6 +12,7 @@ from forked_steps import in_forks
 from time_limit import in_time
 from tiny_translation import arguments, make_corpus
 
+from ea_fairseq import files
 from ea_fairseq.corpus.config import load
 from ea_fairseq.files import is_locked, locked
 from ea_fairseq.recipes import command as runner
@@ -77,7 +79,14 @@ def test_of_two_starts_one_prepares_and_the_other_waits_and_finds_it_prepared(re
     assert [path for path in data.parent.glob("tiny*") if path.is_dir()] == [data]
 
 
-def test_data_in_use_is_used_beside_and_never_prepared_anew(recipe, tmp_path, capfd):
+def end_a_wait(file, kind, flock=fcntl.flock):
+    """Locks, but where it would wait raises an error at once."""
+    if not kind & (fcntl.LOCK_NB | fcntl.LOCK_UN):
+        raise TimeoutError("took too long")
+    flock(file, kind)
+
+
+def test_data_in_use_is_used_beside_and_never_prepared_anew(recipe, capfd, monkeypatch):
     corpus, data = recipe.parent / "corpus.yml", data_of(recipe)
     words = [str(corpus), "--raw", str(corpus.parent / "raw"), "--output", str(data)]
     assert prepare.main([*words, "--workers", "1"]) == 0
@@ -92,8 +101,9 @@ def test_data_in_use_is_used_beside_and_never_prepared_anew(recipe, tmp_path, ca
         other = folder_for(data.parents[1], "tiny.de-en", load(corpus), None, [])
         assert other.name == "tiny.de-en-2"
         # prepare.py alone, told to make other data there, waits.
-        with in_time(2):
-            assert prepare.main(words) == 1
+        monkeypatch.setattr(files.fcntl, "flock", end_a_wait)
+        assert prepare.main(words) == 1
+        monkeypatch.undo()
         said = capfd.readouterr().err
         assert f"{data}: waiting for another run to finish" in said and "took too long" in said
         assert json.loads((data / "prepared.json").read_text())["settings"]["subword_size"] == 40

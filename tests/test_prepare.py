@@ -216,7 +216,7 @@ def test_a_run_that_is_asked_to_stop_cleans_up(own, tmp_path):
     )
     wait_for(lambda: (output / ".tok.tmp" / "train.de").exists() and children(process.pid))
     process.terminate()
-    assert process.wait(timeout=30) == 143
+    assert process.wait(timeout=120) == 143
     assert {path.name for path in output.iterdir()} == {".lock", "state.json"}
 
 
@@ -224,7 +224,7 @@ def children(pid: int) -> list[str]:
     return Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
 
 
-def wait_for(condition, seconds: float = 60) -> None:
+def wait_for(condition, seconds: float = 120) -> None:
     end = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < end, "waited in vain"

@@ -406,7 +406,7 @@ def test_killed_at_any_step_the_run_goes_on_to_whole_results(recipes, tmp_path, 
     begun = {step: folder / "steps" / f"{step}.started.json" for step in STEPS}
     moments = [
         ("prepare", tmp_path / "work" / "data" / "tiny.de-en" / "state.json"),
-        ("train", folder / "checkpoints" / "checkpoint1.pt"),
+        ("train", folder / "checkpoints" / "checkpoint_last.pt"),
         ("average", begun["average"]),
         ("generate", begun["generate"]),
         ("generate", folder / "generate" / "partial" / "generate-test1.txt"),
@@ -474,7 +474,7 @@ def test_told_to_stop_the_runner_lets_the_training_save(recipes):
     child = subprocess.Popen(command(*options), stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
     folder = seed_folder(recipes, "stopped")
     deadline = time.monotonic() + 120
-    while not (folder / "checkpoints" / "checkpoint1.pt").exists():
+    while not (folder / "checkpoints" / "checkpoint_last.pt").exists():
         assert child.poll() is None and time.monotonic() < deadline
         time.sleep(0.01)
         if (log := folder / "logs" / "train.log").exists():

@@ -1,5 +1,6 @@
 """The result does not depend on how it is run, and two runs do not spoil each other's."""
 
+import contextlib
 import errno
 import fcntl
 import json
@@ -10,6 +11,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import time
 import weakref
 from pathlib import Path
 
@@ -107,7 +109,7 @@ def test_two_processes_started_by_torchrun_equal_one_with_two_batches(tmp_path, 
     folder = folder_as_in_the_readme(tmp_path)
     (command,) = shown("torchrun --standalone")
     launcher = launch(command.replace("--nproc-per-node 8", "--nproc-per-node 2"), folder)
-    output, _ = launcher.communicate(timeout=120)
+    output, _ = launcher.communicate(timeout=300)
     assert launcher.returncode == 0 and "training on 2 devices" in output, output
     assert_same_training(folder / "checkpoints", one_process)
 
@@ -132,10 +134,19 @@ def test_two_nodes_equal_one_process_with_two_batches(tmp_path, one_process):
         command = command.replace(PORT, str(free_port()))
         env = {"MASTER_ADDR": "127.0.0.1"}
         nodes = [launch(command, folder, NODE_RANK=rank, **env) for rank in ("0", "1")]
-    output = "".join(node.communicate(timeout=120)[0] for node in nodes)
+    output = "".join(node.communicate(timeout=300)[0] for node in nodes)
     assert [node.returncode for node in nodes] == [0] * len(nodes), output
     assert "training on 2 devices" in output
     assert_same_training(folder / "checkpoints", one_process)
+
+
+def threads():
+    """The names of this process's threads, in one text."""
+    names = []
+    for comm in Path("/proc/self/task").glob("*/comm"):
+        with contextlib.suppress(OSError):  # it has ended
+            names.append(comm.read_text().strip())
+    return " ".join(sorted(names))
 
 
 @pytest.mark.parametrize("signalled", [False, True])
@@ -145,9 +156,13 @@ def test_a_job_ends_without_threads_of_its_connections(tmp_path, signalled):
 
     def tell_at_exit(leave=os._exit):
         def exit(status):
-            comms = Path("/proc/self/task").glob("*/comm")
-            print("threads:", sorted(comm.read_text().strip() for comm in comms))
-            leave(status)
+            try:
+                deadline = time.monotonic() + 20  # the system takes its time to remove them
+                while "gloo" in (names := threads()) and time.monotonic() < deadline:
+                    time.sleep(0.01)
+                print("threads:", names)
+            finally:
+                leave(status)
 
         os._exit = exit
         trainers = weakref.WeakSet()
@@ -176,7 +191,7 @@ def test_a_job_ends_without_threads_of_its_connections(tmp_path, signalled):
     assert done.wait().status == (128 + signal.SIGTERM if signalled else 0), done.errors()
     assert "distributed init (rank 0)" in done.output()
     assert "trainers left: 0" in done.output()
-    assert re.search(r"threads: \[[^]]+\]", done.output())
+    assert re.search(r"threads: \w", done.output())
     assert "gloo" not in done.output().split("threads:")[1]
 
 
@@ -329,7 +344,8 @@ def test_one_training_at_a_time_in_a_folder_until_it_is_killed(tmp_path):
     try:
         first.wait_for("num_updates=30")
         (folder / "other.pt.tmp").write_text("being written by the first")
-        before = sorted(os.listdir(folder))
+        saving = {"checkpoint_last.pt.tmp", "checkpoint_best.pt.tmp"}  # by the first, at times
+        before = sorted(set(os.listdir(folder)) - saving)
         same = tmp_path / "link"
         same.symlink_to(folder)
         assert_refused(run("train", *training(corpus(), same, "--max-epoch", "9")), same, first)

@@ -36,7 +36,7 @@ def translate(folder, text, *options):
 
 def wait_for(condition):
     """Until it is true, for a minute at most."""
-    end = time.monotonic() + 60
+    end = time.monotonic() + 240
     while not condition():
         assert time.monotonic() < end
         time.sleep(0.05)
@@ -252,7 +252,7 @@ def test_a_job_managers_signal_keeps_what_was_translated(folder, tmp_path):
         temporary = tmp_path / ".out.tmp"
         wait_for(lambda: temporary.exists() and temporary.stat().st_size)
         process.terminate()
-        assert process.wait(timeout=30) == 130
+        assert process.wait(timeout=120) == 130
         assert f"{part} has what was written" in process.stderr.read().decode()
     assert part.read_text().count("\n") == 1 and list(tmp_path.iterdir()) == [part]
 
@@ -307,7 +307,7 @@ def test_a_terminal_gets_a_ready_sign_a_prompt_and_answers(folder):
         os.write(ours, b"w4\n")
         assert child.stdout.readline().decode().strip() == Translator(folder).translate("w4")
         os.write(ours, b"\x04")
-        assert child.wait(timeout=60) == 0
+        assert child.wait(timeout=240) == 0
         shown = child.stderr.read().decode()
     os.close(ours)
     assert "ready: type de, read en; Ctrl-D ends\n> > \n" in shown

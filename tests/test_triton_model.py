@@ -3,6 +3,7 @@
 import copy
 import importlib
 import multiprocessing
+import time
 
 import pytest
 import torch
@@ -229,9 +230,14 @@ def test_two_processes_have_the_gradients_of_both_sentences(backend, tmp_path):
     ]
     for process in processes:
         process.start()
-    for process in processes:
-        process.join(400)  # on a GPU both compile first
-    assert [process.exitcode for process in processes] == [0, 0]
+    try:
+        deadline = time.monotonic() + 400  # on a GPU both compile first
+        for process in processes:
+            process.join(max(0, deadline - time.monotonic()))
+        assert [process.exitcode for process in processes] == [0, 0]
+    finally:
+        for process in processes:
+            process.kill()
     model = exact_model(**ONE_LAYER)
     sources, _, prefixes = (x if x is None else x.cpu() for x in batch())
     for row in range(2):

@@ -40,10 +40,10 @@ BOMBS = {
 
 @pytest.mark.parametrize("name", BOMBS)
 def test_references_that_multiply_are_refused_at_once(name):
-    began = time.monotonic()
+    began = time.process_time()
     with pytest.raises(ValueError, match="^here: too large") as error:
         yaml_file.parse(BOMBS[name], "here")
-    assert "\n" not in str(error.value) and time.monotonic() - began < 5
+    assert "\n" not in str(error.value) and time.process_time() - began < 5
 
 
 def test_references_within_reason_are_read():
