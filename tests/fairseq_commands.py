@@ -212,21 +212,31 @@ def console_script(name, *arguments, **options):
     )
 
 
-def signal_after(update, number, send=os.kill):
-    """What a training does `before` it begins, so that as soon as it has done that update it sends
-    itself, or with os.killpg its group, a signal. One from outside may come when it has ended."""
+def at_each_update(act):
+    """What a training does `before` it begins, so that each update begins by calling a function of
+    the trainer."""
 
     def install():
         train_step = Trainer.train_step
 
         def step(self, *arguments, **options):
-            if self.get_num_updates() == update:
-                send(os.getpid(), number)
+            act(self)
             return train_step(self, *arguments, **options)
 
         Trainer.train_step = step
 
     return install
+
+
+def signal_after(update, number, send=os.kill):
+    """For `before`: when it has done that update, a training sends itself, or with os.killpg its
+    group, a signal. One from outside may come when it has ended."""
+
+    def act(trainer):
+        if trainer.get_num_updates() == update:
+            send(os.getpid(), number)
+
+    return at_each_update(act)
 
 
 def two_processes(arguments, port, before=None):

@@ -10,8 +10,14 @@ import pytest
 import torch
 from fairseq import checkpoint_utils
 from fairseq.file_io import PathManager
-from fairseq.trainer import Trainer
-from fairseq_commands import corpus, run, signal_after, training, two_processes
+from fairseq_commands import (
+    at_each_update,
+    corpus,
+    run,
+    signal_after,
+    training,
+    two_processes,
+)
 
 from ea_fairseq.compat.atomic_saving import atomic_file, save_checkpoint_file
 from ea_fairseq.compat.safe_loading import read_checkpoint
@@ -82,18 +88,11 @@ def die_within(seconds):
     """Kill this process so long after its first update began, in its own time: however busy the
     machine is, it comes as far."""
 
-    def install():
-        signal.signal(signal.SIGVTALRM, signal.SIG_DFL)
-        train_step = Trainer.train_step
-
-        def first_step(self, *arguments, **options):
-            Trainer.train_step = train_step
+    def begin(trainer):
+        if signal.getitimer(signal.ITIMER_VIRTUAL)[0] == 0:
             signal.setitimer(signal.ITIMER_VIRTUAL, seconds)
-            return train_step(self, *arguments, **options)
 
-        Trainer.train_step = first_step
-
-    return install
+    return at_each_update(begin)
 
 
 def die_at(function, call):

@@ -14,6 +14,7 @@ import compare_losses
 import pytest
 import torch
 from check_gpu import Failed
+from time_limit import running, wait_for
 
 from ea_fairseq.files import read_json, write_json
 
@@ -119,15 +120,7 @@ def test_what_a_command_started_ends_with_it(monkeypatch, tmp_path):
             check_gpu.Check(tmp_path, 60).run("starts", "-c", command)
         pid = log.read_text().strip()
         assert pid
-        for _ in range(400):  # the system takes its time
-            try:
-                gone = "State:\tZ" in Path("/proc", pid, "status").read_text()
-            except OSError:
-                gone = True
-            if gone:
-                break
-            time.sleep(0.05)
-        assert gone
+        wait_for(lambda pid=pid: not running(pid), 20)
 
 
 def test_rows_of_a_benchmark_that_failed_are_kept_with_missed_targets(monkeypatch, tmp_path):

@@ -4,12 +4,11 @@ import fcntl
 import json
 import os
 import sys
-import time
 
 import prepare
 import pytest
 from forked_steps import in_forks
-from time_limit import in_time
+from time_limit import in_time, wait_for
 from tiny_translation import arguments, make_corpus
 
 from ea_fairseq import files
@@ -55,13 +54,6 @@ def ended(pid):
     return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
 
 
-def wait_for(condition):
-    end = time.monotonic() + 60
-    while not condition():
-        assert time.monotonic() < end
-        time.sleep(0.002)
-
-
 def test_of_two_starts_one_prepares_and_the_other_waits_and_finds_it_prepared(recipe, tmp_path):
     outputs = [tmp_path / "first.txt", tmp_path / "second.txt"]
     data = data_of(recipe)
@@ -101,9 +93,9 @@ def test_data_in_use_is_used_beside_and_never_prepared_anew(recipe, capfd, monke
         other = folder_for(data.parents[1], "tiny.de-en", load(corpus), None, [])
         assert other.name == "tiny.de-en-2"
         # prepare.py alone, told to make other data there, waits.
-        monkeypatch.setattr(files.fcntl, "flock", end_a_wait)
-        assert prepare.main(words) == 1
-        monkeypatch.undo()
+        with monkeypatch.context() as patch:
+            patch.setattr(files.fcntl, "flock", end_a_wait)
+            assert prepare.main(words) == 1
         said = capfd.readouterr().err
         assert f"{data}: waiting for another run to finish" in said and "took too long" in said
         assert json.loads((data / "prepared.json").read_text())["settings"]["subword_size"] == 40

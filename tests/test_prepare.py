@@ -10,7 +10,6 @@ import signal
 import subprocess
 import sys
 import tarfile
-import time
 from pathlib import Path
 
 import measure_preparation
@@ -21,6 +20,7 @@ import yaml
 from fairseq.data import Dictionary, data_utils
 from sacremoses import MosesTokenizer
 from subword_nmt.learn_bpe import learn_bpe
+from time_limit import wait_for
 
 from ea_fairseq.corpus import binarize, config, inputs, pipeline
 from ea_fairseq.corpus.readers import read_pairs
@@ -198,7 +198,7 @@ def test_a_killed_run_leaves_no_process_and_the_next_one_finishes(own, tmp_path,
     workers = children(process.pid)
     process.kill()
     process.wait()
-    wait_for(lambda: not any(Path(f"/proc/{worker}").exists() for worker in workers))
+    wait_for(lambda: not any(Path(f"/proc/{worker}").exists() for worker in workers), 60)
     assert not (output / "tok").exists()
     for lang in ("de", "en"):  # fewer, so that the test is quick
         (own / f"train.{lang}").write_bytes(text(sentences(lang, 0, 60)))
@@ -222,13 +222,6 @@ def test_a_run_that_is_asked_to_stop_cleans_up(own, tmp_path):
 
 def children(pid: int) -> list[str]:
     return Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
-
-
-def wait_for(condition, seconds: float = 120) -> None:
-    end = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < end, "waited in vain"
-        time.sleep(0.02)
 
 
 def test_sentencepiece_restores_the_words(own, tmp_path, capfd):

@@ -4,9 +4,9 @@ import io
 import signal
 import subprocess
 import sys
-import time
 
 import pytest
+from time_limit import running, wait_for
 
 from ea_fairseq.files import write_json
 from ea_fairseq.recipes import command as run_recipe
@@ -109,7 +109,7 @@ run_side_by_side([job], 1, lambda job, line: print(line, flush=True))
     child = int(parent.stdout.readline())
     parent.kill()
     parent.wait()
-    wait_for(lambda: not running(child))
+    wait_for(lambda: not running(child), 20)
 
 
 def test_what_the_runner_says_of_its_steps_is_progress_and_nothing_else():
@@ -121,23 +121,6 @@ def test_what_the_runner_says_of_its_steps_is_progress_and_nothing_else():
     assert len(told) == 6 and all(progress(line) for line in told)
     for line in ("== work/runs/a/b/seed1", "test set | BLEU", "training of it all", "", "train"):
         assert not progress(line)
-
-
-def running(pid):
-    """Whether a process runs; one that ended may wait to be collected."""
-    try:
-        with open(f"/proc/{pid}/stat") as stat:
-            return stat.read().rsplit(")", 1)[1].split()[0] != "Z"
-    except (FileNotFoundError, ProcessLookupError):
-        return False
-
-
-def wait_for(condition):
-    """Until it is true, for 60 seconds at most."""
-    end = time.monotonic() + 60
-    while not condition():
-        assert time.monotonic() < end
-        time.sleep(0.05)
 
 
 def test_scores_are_shown_of_recipes_whose_runs_all_ended_well(tmp_path, monkeypatch, capsys):

@@ -7,10 +7,10 @@ import pty
 import resource
 import subprocess
 import sys
-import time
 
 import pytest
 from small_folders import answered, write_folder
+from time_limit import wait_for
 
 from ea_fairseq import Translator
 from ea_fairseq.translation.model_folder import Longest, Search
@@ -32,14 +32,6 @@ def translate(folder, text, *options):
     from ea_fairseq.translation import command
 
     return answered(command.main, folder, text, *options)
-
-
-def wait_for(condition):
-    """Until it is true, for a minute at most."""
-    end = time.monotonic() + 240
-    while not condition():
-        assert time.monotonic() < end
-        time.sleep(0.05)
 
 
 def test_lines_are_answered_in_their_places(folder):
