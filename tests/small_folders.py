@@ -36,11 +36,14 @@ def strong(arch, seed=1, **options):
 
 
 def write_folder(path, arch="ea_transformer_lite", seed=1, **settings):
-    """A model folder with a model of that kind; ``settings`` are fields of `ModelConfig`."""
+    """A model folder with a model of that kind; ``settings`` are fields of `ModelConfig`, and
+    ``words`` a dictionary of as many words as `WORDS` in another file."""
     options = {**PRE_NORM, **settings.pop("options", {})}
     model = strong(arch, seed, **options)
-    words = path.with_name(f"{path.name}.dict.txt")
-    dictionary().save(str(words))
+    words = settings.pop("words", None)
+    if words is None:
+        words = path.with_name(f"{path.name}.dict.txt")
+        dictionary().save(str(words))
     config = ModelConfig(
         arch,
         {**TINY, **options},

@@ -173,6 +173,9 @@ def test_settings_of_data_prepared_before_parts_had_weights_and_tags_are_the_sam
     assert load(path).settings() == before
     path.write_text(path.read_text().replace("weight: 1", "weight: 2"))
     assert load(path).settings() != before
+    path.write_text(path.read_text().replace("weight: 2", "weight: 1") + "tokenize: {nfc: true}\n")
+    kinds = ["train", "valid", "test"]
+    assert load(path).settings() == {**before, "tokenize": {**before["tokenize"], "nfc": kinds}}
 
 
 @pytest.mark.parametrize("text", ["- a\n- b\n", "a: [1\nb: 2\n", "", "\x00"])

@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 import tarfile
+import unicodedata
 from pathlib import Path
 
 import measure_preparation
@@ -153,6 +154,37 @@ def test_an_own_corpus_becomes_binary_data_and_a_second_run_does_nothing(own, tm
     status, last = run(capfd, own / "corpus.yml", "--output", output)
     assert (status, "already prepared" in last) == (0, True)
     assert before == modified(output)
+
+
+def test_accents_apart_are_joined_where_that_is_asked_for_and_counted_where_not(
+    own, tmp_path, capfd
+):
+    plain = {
+        name: sentences("de", *part) for name, part in {"train": (0, 60), "b": (300, 4)}.items()
+    }
+    for name, lines in plain.items():
+        (own / f"{name}.de").write_bytes(
+            unicodedata.normalize("NFD", text(lines).decode()).encode()
+        )
+    accents = {name: sum(bool(set("äöü") & set(line)) for line in plain[name]) for name in plain}
+    assert 0 < accents["b"] and 0 < accents["train"] < 60
+    for _ in range(2):  # the second run finds all of it prepared
+        status, last = run(capfd, own / "corpus.yml", "--output", tmp_path / "apart")
+        assert status == 0
+        assert f"pairs of train {accents['train']}, b {accents['b']}: `tokenize: {{nfc:" in last
+    assert lines_of(tmp_path / "apart/raw/b.de") != plain["b"]
+
+    settings = own / "corpus.yml"
+    settings.write_text(
+        settings.read_text().replace("lowercase: true", "lowercase: true, nfc: true")
+    )
+    status, last = run(capfd, settings, "--output", tmp_path / "joined")
+    assert (status, "warning" in last) == (0, False)
+    for name, lines in plain.items():
+        assert lines_of(tmp_path / "joined/raw" / f"{name}.de") == lines
+        tokenize = MosesTokenizer("de").tokenize
+        tokens = [tokenize(line, escape=False, return_str=True).lower() for line in lines]
+        assert lines_of(tmp_path / "joined/tok" / f"{name}.de") == tokens
 
 
 def test_a_stopped_run_goes_on_and_a_changed_input_starts_anew(own, tmp_path, capfd):

@@ -22,7 +22,7 @@ def key(source: str, seed: int) -> int:
 
 
 def draw(
-    pairs: Iterable[Pair], sizes: dict[str, int], seed: int, cleaning: Cleaning
+    pairs: Iterable[Pair], sizes: dict[str, int], seed: int, cleaning: Cleaning, nfc: bool = False
 ) -> dict[int, str]:
     """Draws pairs that are fit for training, as far as words between spaces tell.
 
@@ -31,6 +31,7 @@ def draw(
         sizes: split -> number of pairs.
         seed: of the choice.
         cleaning: the limits for training.
+        nfc: whether letters and accents become one character, as in preparation.
 
     Returns:
         `key` of each source drawn -> its split.
@@ -42,7 +43,7 @@ def draw(
     heap: list[int] = []  # the smallest keys, negative: the largest of them comes first
     drawn: set[int] = set()
     for pair in pairs:
-        clean = tuple(clean_line(line) for line in pair)
+        clean = tuple(clean_line(line, nfc) for line in pair)
         if not trainable(clean, cleaning, unit=cleaning.unit):
             continue
         number = key(clean[0], seed)

@@ -29,6 +29,7 @@ from ..files import (
     sha256,
     write_json,
 )
+from ..text.composition import accents_apart
 from ..text.control_words import as_unknown
 from ..text.subwords import apply
 from ..text.tokens import Tokenizer, clean_line
@@ -157,6 +158,7 @@ def _summary(corpus: Corpus, state: dict) -> dict:
         "pairs": steps["bpe"],
         "training_pairs_read": steps["text"]["read"],
         "dropped": _dropped(steps),
+        **{key: steps["text"][key] for key in ("accents_apart",) if key in steps["text"]},
         "dictionary": steps["bin"],
         "post_process": corpus.post_process,
         "versions": {name: version(name) for name in LIBRARIES},
@@ -178,6 +180,14 @@ def _report(word: str, output: Path, done: dict) -> dict:
     what = "lines" if "language" in done else "pairs"
     line = f"{counts} {what}" + (f"; of {read:,} read were dropped: {dropped}" if dropped else "")
     print(f"{output}: {word}: {line}", file=sys.stderr)
+    if apart := done.get("accents_apart"):
+        counts = ", ".join(f"{split} {count:,}" for split, count in apart.items())
+        print(
+            f"warning: {output}: accents stand apart from their letters (Unicode's NFD), and the "
+            f"tokenizer may tear them off, in {what} of {counts}: `tokenize: {{nfc: true}}` in "
+            "corpus.yml joins them",
+            file=sys.stderr,
+        )
     return done
 
 
@@ -233,7 +243,8 @@ def _tokenize(
             if corpus.held_out:
                 training = _texts(corpus, "train", unpacked["train"])
                 pairs = chain.from_iterable(text.pairs for text in training if text.tag is None)
-                held = draw(pairs, corpus.held_out, corpus.seed, corpus.clean)
+                nfc = "train" in corpus.tokenize.nfc
+                held = draw(pairs, corpus.held_out, corpus.seed, corpus.clean, nfc)
         with ExitStack() as stack:
             writers = {
                 split: [
@@ -272,10 +283,13 @@ def tokenize_splits(
 
     Returns:
         Numbers of training pairs: read; kept by cleaning (for other splits, too, if held out);
-        dropped, by reason; and `train`, those written, as often as their weights say.
+        dropped, by reason; and `train`, those written, as often as their weights say. Where there
+        are any, `accents_apart`: of each split, the pairs with accents that Moses' rules may tear
+        off their letters, and that `nfc` would join.
     """
     read = kept = untagged = written = 0
     dropped: Counter[str] = Counter()
+    apart: Counter[str] = Counter()
     left = dict(held or {})
     for split, text in ((split, text) for split, parts in texts.items() for text in parts):
         function = partial(tokenize_chunk, corpus, split)
@@ -301,10 +315,13 @@ def tokenize_splits(
                         lines = (*lines[:source], text.tagged(lines[source]), *lines[source + 1 :])
                         copies = text.copies()
                         written += copies
+                if corpus.tokenize.tokenizer == "moses":
+                    apart[to] += any(map(accents_apart, lines[: len(corpus.languages)]))
                 for writer, line in zip(writers[to], lines, strict=True):
                     for _ in range(copies):
                         writer.write(line)
-    return {"read": read, "kept": kept, "dropped": dict(dropped.most_common()), "train": written}
+    counts = {"read": read, "kept": kept, "dropped": dict(dropped.most_common()), "train": written}
+    return counts | ({"accents_apart": dict(+apart)} if +apart else {})
 
 
 _tokenizer = lru_cache(Tokenizer)  # once in each process: it compiles large patterns
@@ -319,7 +336,7 @@ def tokenize_chunk(corpus: Corpus, split: str, pairs: list[Pair]) -> list[tuple[
     tags = corpus.tags
     result: list[tuple[Lines, str | None]] = []
     for pair in pairs:
-        clean = tuple(clean_line(line) for line in pair)
+        clean = tuple(clean_line(line, kind in corpus.tokenize.nfc) for line in pair)
         tokens = tuple(tokenize(line) for tokenize, line in zip(tokenizers, clean, strict=True))
         reason = None
         if split == "train":

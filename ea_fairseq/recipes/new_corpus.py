@@ -26,6 +26,7 @@ files:
 hold_out: {{valid: {held}, test: {held}}}
 seed: 1
 tokenize:
+  nfc: true            # letters and accents are one character, not two
   normalize: true      # one kind of quotation marks, dashes, spaces
   lowercase: false     # true: then `lowercase: true` in common.yml as well
 clean:

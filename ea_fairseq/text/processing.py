@@ -48,7 +48,7 @@ class TextProcessing:
         """A raw line's tokens, in subwords."""
         if self.settings.subword == "bytes":
             return [str(byte) for byte in line.encode()]
-        tokens = self._tokenize(clean_line(line))
+        tokens = self._tokenize(clean_line(line, "test" in self.settings.tokenize.nfc))
         if self._split is not None:
             tokens = self._split([tokens])[0]
         return tokens.split()

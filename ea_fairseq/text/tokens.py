@@ -1,6 +1,7 @@
 """From a raw line to tokens and back: cleaning, normalising, tokenising, detokenising."""
 
 import re
+import unicodedata
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -11,9 +12,14 @@ from sacremoses import MosesDetokenizer, MosesPunctNormalizer, MosesTokenizer
 _CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029]")
 
 
-def clean_line(line: str) -> str:
-    """`line` without surrounding space, a space in place of each control character."""
-    return _CONTROL.sub(" ", line).strip()
+def clean_line(line: str, nfc: bool = False) -> str:
+    """`line` without surrounding space, a space in place of each control character.
+
+    Args:
+        nfc: whether letters and their accents become one character, Unicode's form NFC
+    """
+    line = _CONTROL.sub(" ", line).strip()
+    return unicodedata.normalize("NFC", line) if nfc else line
 
 
 @dataclass(frozen=True)
@@ -24,6 +30,7 @@ class Tokenization:
     """
 
     tokenizer: str = "moses"  # moses, or none for text that is tokenised already
+    nfc: tuple[str, ...] = ()  # letters and accents written apart become one character
     normalize: tuple[str, ...] = ()  # unify quotation marks, dashes, spaces
     straight_apostrophes: tuple[str, ...] = ()  # ’ becomes '
     printable_only: tuple[str, ...] = ()  # a space in place of invisible characters

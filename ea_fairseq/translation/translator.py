@@ -15,6 +15,7 @@ from torch import Tensor
 from tqdm import tqdm
 
 from ..errors import UserError
+from ..text.composition import Composition
 from ..text.sentences import split_sentences
 from .attention_maps import LayerMaps, attention_maps
 from .model_folder import TRANSLATION, Search
@@ -112,6 +113,16 @@ class Translator(TextModel):
     """
 
     TASK = TRANSLATION
+
+    def tokens(self, text: str) -> list[str]:
+        """A text's tokens as the model reads them, without the end of sentence: letters and accents
+        joined as in its training text."""
+        return super().tokens(self._composition(text))
+
+    @cached_property
+    def _composition(self) -> Composition:
+        words = self.source_dictionary
+        return Composition(zip(words.symbols, words.count, strict=True))
 
     def translate(
         self,
