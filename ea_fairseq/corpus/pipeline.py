@@ -29,10 +29,10 @@ from ..files import (
     sha256,
     write_json,
 )
-from ..text.composition import accents_apart
 from ..text.control_words import as_unknown
 from ..text.subwords import apply
 from ..text.tokens import Tokenizer, clean_line
+from ..text.usual_form import accents_apart
 from . import inputs, subwords
 from .binarize import binarize, subsets
 from .cleaning import trainable, why_dropped

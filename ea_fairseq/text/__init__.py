@@ -1,6 +1,6 @@
 """From text to a model's tokens and back: one copy for preparing a corpus and using a model.
 
-composition.py  letters and accents, joined as a model's text has them
+usual_form.py  characters that look alike, as a model's text has them
 tokens.py    cleaning, normalising, tokenising, detokenising
 subwords.py  applying BPE or sentencepiece
 pieces.py    words of their pieces

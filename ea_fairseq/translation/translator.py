@@ -15,8 +15,8 @@ from torch import Tensor
 from tqdm import tqdm
 
 from ..errors import UserError
-from ..text.composition import Composition
 from ..text.sentences import split_sentences
+from ..text.usual_form import UsualForm
 from .attention_maps import LayerMaps, attention_maps
 from .model_folder import TRANSLATION, Search
 from .search import Hypothesis
@@ -115,14 +115,14 @@ class Translator(TextModel):
     TASK = TRANSLATION
 
     def tokens(self, text: str) -> list[str]:
-        """A text's tokens as the model reads them, without the end of sentence: letters and accents
-        joined as in its training text."""
-        return super().tokens(self._composition(text))
+        """A text's tokens as the model reads them, without the end of sentence: accents joined, and
+        invisible characters there, as in the text that it was trained on."""
+        return super().tokens(self._usual_form(text))
 
     @cached_property
-    def _composition(self) -> Composition:
+    def _usual_form(self) -> UsualForm:
         words = self.source_dictionary
-        return Composition(zip(words.symbols, words.count, strict=True))
+        return UsualForm(zip(words.symbols, words.count, strict=True))
 
     def translate(
         self,

@@ -1,12 +1,17 @@
-"""Letters and their accents: one character (Unicode's form NFC) or each a character (NFD).
+"""Characters that look alike and are others to a model: a line as its training text would have it.
 
-Both look the same and are different tokens: text of the other form than a model was trained on
-reads as words that it never saw. Files from macOS and text copied out of PDFs come as NFD.
+Letters and accents are one character (Unicode's form NFC) or each a character (NFD: text out of
+PDFs, names of files on macOS), and text of web pages has soft hyphens and spaces without width in
+its words. Read as they come, they are words that a model never saw.
 """
 
+import re
 import unicodedata
 from collections import Counter
 from collections.abc import Iterable
+
+# Soft hyphen; joiners, marks of direction and spaces, all without width; the byte order mark.
+_INVISIBLE = re.compile("[\u00ad\u200b-\u200f\u202a-\u202e\u2060-\u2064\u2066-\u206f\ufeff]")
 
 
 def accents_apart(line: str) -> bool:
@@ -16,8 +21,9 @@ def accents_apart(line: str) -> bool:
     return any(len(unicodedata.normalize("NFC", each)) < len(each) for each in _letters(line))
 
 
-class Composition:
-    """Joins letters and accents as the text that a model was trained on mostly has them.
+class UsualForm:
+    """Joins letters and accents as the text that a model was trained on mostly has them, and
+    leaves out invisible characters that it does not have.
 
     Args:
         counts: tokens of that text, and how often each stood there
@@ -26,9 +32,11 @@ class Composition:
     def __init__(self, counts: Iterable[tuple[str, int]]):
         self._apart: Counter[str] = Counter()  # accent -> how often it stands alone
         self._joined: Counter[str] = Counter()  # accent -> how often it is a part of a letter
+        self._invisible: set[str] = set()
         for token, count in counts:
             if token.isascii():
                 continue
+            self._invisible.update(_INVISIBLE.findall(token))
             for character in token:
                 if _is_accent(character):
                     self._apart[character] += count
@@ -39,7 +47,8 @@ class Composition:
                         self._joined[part] += count
 
     def __call__(self, line: str) -> str:
-        """The line, its letters joined with those accents that are no characters of the text."""
+        """The line in that form; of most lines nothing changes."""
+        line = _INVISIBLE.sub(lambda found: found[0] if found[0] in self._invisible else "", line)
         if not accents_apart(line):
             return line
         return "".join(self._joined_letter(letter) for letter in _letters(line))
