@@ -7,6 +7,7 @@
 The output folder then holds
 
     raw/    clean sentences before tokenisation: the references of detokenised BLEU
+            (in Unicode's form NFC, if the corpus says so)
     tok/    the same, tokenised (and lower-cased, if the corpus says so)
     codes   BPE merges, or the sentencepiece model
     bpe/    tok/ split into subwords

@@ -1,6 +1,7 @@
 """Validation and test sets out of training text: reproducible, and none of it is trained on."""
 
 import random
+import unicodedata
 
 import pytest
 
@@ -29,7 +30,8 @@ class Written(list):
 def prepared(tmp_path, content, hold_out, text):
     (tmp_path / "corpus.yml").write_text(content + f"hold_out: {hold_out}\n")
     corpus = load(tmp_path / "corpus.yml")
-    held = draw(text, corpus.held_out, corpus.seed, corpus.clean)
+    nfc = "train" in corpus.tokenize.nfc
+    held = draw(text, corpus.held_out, corpus.seed, corpus.clean, nfc)
     writers = {split: [Written() for _ in range(4)] for split in corpus.splits}
     counts = tokenize_splits(corpus, {"train": [PartText(text)]}, writers, 1, held)
     return {s: list(zip(w[0], w[1], strict=True)) for s, w in writers.items()}, counts
@@ -59,6 +61,16 @@ def test_sets_have_their_sizes_and_share_no_source_with_each_other_or_the_traini
         "more than 6 words": 1,
     }
     assert len(splits["train"]) == counts["kept"] - 35
+
+
+def test_accents_that_are_joined_make_no_difference(tmp_path):
+    """The same sentences are held out, and none is lost between drawing and writing."""
+    text = [(f"{source} ü", target) for source, target in pairs(200)]
+    torn = [tuple(unicodedata.normalize("NFD", line) for line in pair) for pair in text]
+    content = CORPUS + "tokenize: {nfc: true}\n"
+    splits, _ = prepared(tmp_path, content, "{valid: 12, test: 10}", torn)
+    assert [len(splits[name]) for name in ("valid", "test")] == [12, 10]
+    assert splits == prepared(tmp_path, content, "{valid: 12, test: 10}", text)[0]
 
 
 def test_the_choice_is_that_of_the_seed_and_not_of_the_order(tmp_path):

@@ -177,9 +177,13 @@ def test_accents_apart_are_joined_where_that_is_asked_for_and_counted_where_not(
     settings = own / "corpus.yml"
     settings.write_text(
         settings.read_text().replace("lowercase: true", "lowercase: true, nfc: true")
+        + "hold_out: {held: 5}\n"
     )
     status, last = run(capfd, settings, "--output", tmp_path / "joined")
     assert (status, "warning" in last) == (0, False)
+    held = lines_of(tmp_path / "joined/raw/held.de")
+    assert len(held) == 5 and set(held) < set(plain["train"])
+    plain = {"b": plain["b"], "train": [line for line in plain["train"] if line not in held]}
     for name, lines in plain.items():
         assert lines_of(tmp_path / "joined/raw" / f"{name}.de") == lines
         tokenize = MosesTokenizer("de").tokenize

@@ -59,12 +59,24 @@ def test_empty_texts_and_lines_stay_empty_and_where_they_were(translator):
 
 def test_characters_that_look_alike_are_read_as_those_that_the_model_knows(tmp_path):
     words = tmp_path / "words.txt"
-    words.write_text("".join(f"{word} 1\n" for word in ["w1", "ä", "öl", "für", *WORDS[2:18]]))
-    translator = Translator(write_folder(tmp_path / "model", words=words))
-    found = translator.translate("fu\u0308r\u200b a\u0308 o\u0308l w1", details=True)
-    assert found.source_tokens == ["für", "ä", "öl", "w1", "</s>"]
-    assert found.text == translator.translate("für ä öl w1")
-    assert found.source == "fu\u0308r\u200b a\u0308 o\u0308l w1"
+    known = ["w1", "é", ".", "für", "z", *WORDS[2:17]]
+    words.write_text("".join(f"{word} 1\n" for word in known))
+    text = TextSettings("fr", "en", Tokenization(lowercase=True), "none")
+    path = write_folder(tmp_path / "model", words=words, text=text, longest=Longest(12, 1))
+    translator = Translator(path)
+    found = translator.translate("fu\u0308r\u200b e\u0301 w1", details=True)
+    assert found.source_tokens == ["für", "é", "w1", "</s>"]
+    assert found.text == translator.translate("für é w1")
+    assert found.source == "fu\u0308r\u200b e\u0301 w1"
+    # Sentences end where they do in that form: an initial is one letter.
+    line = "E\u0301. Z w1. W4"
+    for given in (line, "É. Z w1. W4"):
+        parts = translator.translate(given, details=True).parts
+        assert [part.source_tokens for part in parts] == [
+            ["é", ".", "z", "w1", ".", "</s>"],
+            ["w4", "</s>"],
+        ]
+    assert translator.parts(line) == ["É. Z w1.", "W4"]
 
 
 def test_alternatives_come_best_first(translator):

@@ -58,10 +58,9 @@ class Part:
     tag: str | None = None  # first token of each source, such as <BT> for back-translated text
 
 
-# Keys of a part and of `tokenize` that came later: at their defaults they are left out of the
-# settings, which stay those of data that was prepared before.
+# Keys of a part that came later: at their defaults they are left out of the settings, which stay
+# those of data that was prepared before.
 _ADDED = {"weight": 1, "tag": None, "span": None}
-_ADDED_TO_TOKENIZE = {"nfc": ()}
 
 
 @dataclass(frozen=True)
@@ -145,11 +144,11 @@ class Corpus:
         del data["downloads"]
         for key in {"language", "source_lang", "target_lang"} - set(self.named_languages):
             del data[key]
-        parts = [(part, _ADDED) for parts in data["files"].values() for part in parts]
-        for section, added in [*parts, (data["tokenize"], _ADDED_TO_TOKENIZE)]:
-            for name, default in added.items():
-                if section[name] == default:
-                    del section[name]
+        for part in (part for parts in data["files"].values() for part in parts):
+            for name, default in _ADDED.items():
+                if part[name] == default:
+                    del part[name]
+        data["tokenize"] = self.tokenize.as_json()
         return json.loads(json.dumps(data))
 
 

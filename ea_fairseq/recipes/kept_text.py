@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import os
 import shutil
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -45,7 +44,7 @@ def keep_text(run: Path, data: Path, corpus: Corpus) -> None:
             shutil.copyfile(data / "bin" / name, folder / name)
         content = {
             **corpus.named_languages,
-            "tokenize": asdict(corpus.tokenize),
+            "tokenize": corpus.tokenize.as_json(),
             "subword": corpus.subword,
             "post_process": corpus.post_process,
             "data": os.path.relpath(data, run),

@@ -3,7 +3,8 @@
 import re
 import unicodedata
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from typing import Any
 
 from sacremoses import MosesDetokenizer, MosesPunctNormalizer, MosesTokenizer
 
@@ -30,13 +31,21 @@ class Tokenization:
     """
 
     tokenizer: str = "moses"  # moses, or none for text that is tokenised already
-    nfc: tuple[str, ...] = ()  # letters and accents written apart become one character
+    # Unicode's form NFC: letters and accents written apart become one character. Of raw/ as well,
+    # so that test sets are scored in the form that the model writes.
+    nfc: tuple[str, ...] = ()
     normalize: tuple[str, ...] = ()  # unify quotation marks, dashes, spaces
     straight_apostrophes: tuple[str, ...] = ()  # ’ becomes '
     printable_only: tuple[str, ...] = ()  # a space in place of invisible characters
     lowercase: bool = False
     escape: bool = False  # & < > | ' " [ ] as XML entities, as Moses' Perl scripts do
     split_hyphens: bool = False  # foo-bar becomes foo @-@ bar
+
+    def as_json(self) -> dict[str, Any]:
+        """What files keep of it: keys that came later only where they say something, so that it
+        stays what earlier versions wrote and read."""
+        settings = {key: [*v] if isinstance(v, tuple) else v for key, v in asdict(self).items()}
+        return {key: value for key, value in settings.items() if key != "nfc" or value}
 
 
 class _FastMosesTokenizer(MosesTokenizer):

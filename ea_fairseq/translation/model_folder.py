@@ -327,6 +327,7 @@ def model_card(config: ModelConfig, parameters: int) -> list[str]:
 
 def _as_json(config: ModelConfig) -> dict[str, Any]:
     content = {"format": FORMAT, **asdict(config)}
+    content["text"]["tokenize"] = config.text.tokenize.as_json()
     return json.loads(json.dumps(content))  # tuples become lists, as they will be read
 
 

@@ -116,13 +116,13 @@ class Translator(TextModel):
 
     def tokens(self, text: str) -> list[str]:
         """A text's tokens as the model reads them, without the end of sentence: accents joined, and
-        invisible characters there, as in the text that it was trained on."""
+        invisible characters left out, as in the text that it was trained on (see `UsualForm`)."""
         return super().tokens(self._usual_form(text))
 
     @cached_property
     def _usual_form(self) -> UsualForm:
         words = self.source_dictionary
-        return UsualForm(zip(words.symbols, words.count, strict=True))
+        return UsualForm(zip(words.symbols, words.count, strict=True), self.config.text)
 
     def translate(
         self,
@@ -355,6 +355,7 @@ class Translator(TextModel):
         Raises:
             _TooLong: saying why, where that cannot be
         """
+        line = self._usual_form(line)
         tokens = self.tokens(line)
         readable = self._most - 1  # the end of sentence takes one
         if long == "whole" or not tokens:
@@ -383,6 +384,7 @@ class Translator(TextModel):
             line: text
             tokens: how many subwords it has, where that is known
         """
+        line = self._usual_form(line)
         readable, most = self._most - 1, self._usual
         sentences = split_sentences(line, self.config.text.source_lang)
         most_sentences = self.config.longest.sentences or len(sentences)
