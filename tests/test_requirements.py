@@ -55,6 +55,8 @@ def test_every_package_that_is_needed_is_pinned_to_the_tested_version(python):
     while waiting:
         requirement = waiting.pop()
         name = canonicalize_name(requirement.name)
+        if name.startswith(("nvidia-", "cuda-")):  # of a GPU build of torch, which chooses them
+            continue
         if name != "ea-fairseq":
             assert name in PINS, f"{requirement} is not in constraints.txt"
             assert PINS[name] in requirement.specifier, f"{requirement}, but {PINS[name]} is pinned"
