@@ -77,6 +77,7 @@ def test_characters_that_look_alike_are_read_as_those_that_the_model_knows(tmp_p
             ["w4", "</s>"],
         ]
     assert translator.parts(line) == ["É. Z w1.", "W4"]
+    assert translator.translate("E\u0301. Z w1", long="refuse") == translator.translate("É. Z w1")
 
 
 def test_alternatives_come_best_first(translator):
