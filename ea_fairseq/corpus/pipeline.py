@@ -149,6 +149,7 @@ def data_settings(corpus: Corpus) -> dict:
 def _summary(corpus: Corpus, state: dict) -> dict:
     """The content of prepared.json."""
     steps = state["steps"]
+    apart = steps["text"].get("accents_apart")
     return {
         "settings": state["settings"],
         "inputs": state["inputs"],
@@ -158,7 +159,7 @@ def _summary(corpus: Corpus, state: dict) -> dict:
         "pairs": steps["bpe"],
         "training_pairs_read": steps["text"]["read"],
         "dropped": _dropped(steps),
-        **{key: steps["text"][key] for key in ("accents_apart",) if key in steps["text"]},
+        **({"accents_apart": apart} if apart else {}),
         "dictionary": steps["bin"],
         "post_process": corpus.post_process,
         "versions": {name: version(name) for name in LIBRARIES},
@@ -174,21 +175,24 @@ def _dropped(steps: dict) -> dict[str, int]:
 
 
 def _report(word: str, output: Path, done: dict) -> dict:
-    counts = ", ".join(f"{split} {count:,}" for split, count in done["pairs"].items())
+    counts = _by_split(done["pairs"])
     dropped = ", ".join(f"{count:,} {why}" for why, count in done.get("dropped", {}).items())
     read = done["training_pairs_read"]
     what = "lines" if "language" in done else "pairs"
     line = f"{counts} {what}" + (f"; of {read:,} read were dropped: {dropped}" if dropped else "")
     print(f"{output}: {word}: {line}", file=sys.stderr)
     if apart := done.get("accents_apart"):
-        counts = ", ".join(f"{split} {count:,}" for split, count in apart.items())
         print(
             f"warning: {output}: accents stand apart from their letters (Unicode's NFD), and the "
-            f"tokenizer may tear them off, in {what} of {counts}: `tokenize: {{nfc: true}}` in "
-            "corpus.yml joins them",
+            f"tokenizer may tear them off, in {what} of {_by_split(apart)}: `tokenize: "
+            "{nfc: true}` in corpus.yml joins them",
             file=sys.stderr,
         )
     return done
+
+
+def _by_split(counts: dict[str, int]) -> str:
+    return ", ".join(f"{split} {count:,}" for split, count in counts.items())
 
 
 def _clear(output: Path) -> None:
