@@ -6,6 +6,9 @@ import sys
 import warnings
 
 import pytest
+import torch
+from fairseq.data import Dictionary
+from fairseq.tasks.translation import TranslationConfig, TranslationTask
 
 from ea_fairseq.compat import quiet
 
@@ -64,3 +67,29 @@ def test_warnings_are_left_out_unless_python_was_told_about_them(monkeypatch):
 
     assert heard() == ["the learning rate is odd"]
     assert heard("always") == [*known, "the learning rate is odd"]
+
+
+class Copying(TranslationTask):
+    """Translates each sentence as its reference."""
+
+    def inference_step(self, generator, models, sample, prefix_tokens=None, constraints=None):
+        return [[{"tokens": tokens}] for tokens in sample["target"]]
+
+
+@pytest.mark.parametrize("on_purpose", [True, False])
+def test_tokens_are_no_mistake_where_bleu_of_tokens_is_asked_for(on_purpose, caplog):
+    dictionary = Dictionary()
+    words = [dictionary.add_symbol(word) for word in ["a", "man", "with", "his", "dog", "."]]
+    settings = TranslationConfig(eval_bleu=True, eval_tokenized_bleu=on_purpose)
+    task = Copying(settings, dictionary, dictionary)
+    task.tokenizer = None
+    hundred = {"target": torch.tensor([[*words, dictionary.eos()]] * 100)}
+
+    bleu = task._inference_with_bleu(None, hundred, None)
+
+    assert bleu.score == pytest.approx(100)
+    said = [message for message in caplog.messages if "tokenized period" in message]
+    assert said == ([] if on_purpose else ["That's 100 lines that end in a tokenized period ('.')"])
+    assert on_purpose == (not caplog.messages)
+    logging.getLogger("sacrebleu").warning("It looks like you forgot to detokenize")
+    assert caplog.messages[-1:] == ["It looks like you forgot to detokenize"]  # heard again

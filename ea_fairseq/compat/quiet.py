@@ -5,19 +5,24 @@ beginnings, unless Python was told what to do with warnings (``-W``, ``PYTHONWAR
 records about fairseq's own workings, and the line of 12,000 characters with every option there is,
 are shown with ``LOGLEVEL=DEBUG``; the options that were given stand in the line's place. That
 variable is fairseq's own, but one of its modules sets the root's level to DEBUG at its import.
+sacrebleu's guess that somebody forgot to detokenize is left out with ``--eval-tokenized-bleu``.
 
-Replaced in fairseq: nothing. Its loggers get filters.
+Replaced in fairseq: ``TranslationTask._inference_with_bleu``. Its loggers get filters.
 """
 
 from __future__ import annotations
 
 import argparse
+import functools
 import logging
 import os
 import shlex
 import sys
 import warnings
+from collections.abc import Callable
+from typing import Any
 
+from fairseq.tasks.translation import TranslationTask
 from omegaconf import DictConfig
 
 from ..errors import running_a_command
@@ -37,6 +42,12 @@ _WARNINGS = (
 _COMMANDS = tuple(
     f"fairseq_cli.{name}" for name in ("train", "generate", "interactive", "validate", "eval_lm")
 )
+#: The three lines that sacrebleu says together.
+_ABOUT_TOKENS = (
+    "That's 100 lines that end in a tokenized period",
+    "It looks like you forgot to detokenize",
+    "If you insist your data is detokenized",
+)
 _INNER_WORKINGS = ("fairseq.tasks.fairseq_task", "fairseq.data.iterators", "hydra.core.utils")
 
 
@@ -54,6 +65,25 @@ def leave_out(record: logging.LogRecord) -> bool:
     return record.levelno > logging.INFO or _debugging() or not running_a_command()
 
 
+def _of_tokens_on_purpose(original: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(original)
+    def _inference_with_bleu(self: TranslationTask, *args: Any, **kwargs: Any) -> Any:
+        if not self.cfg.eval_tokenized_bleu:
+            return original(self, *args, **kwargs)
+        logger = logging.getLogger("sacrebleu")
+        logger.addFilter(_not_about_tokens)
+        try:
+            return original(self, *args, **kwargs)
+        finally:
+            logger.removeFilter(_not_about_tokens)
+
+    return _inference_with_bleu
+
+
+def _not_about_tokens(record: logging.LogRecord) -> bool:
+    return not record.getMessage().startswith(_ABOUT_TOKENS)
+
+
 def _debugging() -> bool:
     return os.environ.get("LOGLEVEL", "").upper() == "DEBUG"
 
@@ -67,3 +97,5 @@ def install() -> None:
         logging.getLogger(name).addFilter(shorten_settings)
     for name in _INNER_WORKINGS:
         logging.getLogger(name).addFilter(leave_out)
+    task = TranslationTask
+    task._inference_with_bleu = _of_tokens_on_purpose(task._inference_with_bleu)
