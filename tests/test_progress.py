@@ -49,6 +49,13 @@ def test_the_end_that_comes_first_counts(train, words):
     assert TrainingStatus(train).read(inner(1, 1.0, 100)).endswith(words)
 
 
+def test_early_stopping_may_come_before_the_time_left_is_over():
+    times = iter([0.0, 60.0])
+    status = TrainingStatus({"max-epoch": 10, "patience": 5}, now=lambda: next(times))
+    assert status.read(inner(1, 1.0, 50)).endswith("words/s, 10 %")
+    assert status.read(inner(2, 2.0, 100)).endswith("20 %, at most 8 min left")
+
+
 def test_a_training_that_goes_on_says_so_and_counts_the_time_from_there():
     times = iter([0.0, 10.0])
     status = TrainingStatus({"max-epoch": 4}, now=lambda: next(times))

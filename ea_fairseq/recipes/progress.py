@@ -65,13 +65,14 @@ class TrainingStatus(Status):
     """fairseq-train's records (``--log-format json``): epoch, update, loss, speed, time left.
 
     Args:
-        train: the recipe's training options, of which max-epoch and max-update tell the end
+        train: the recipe's training options, of which max-epoch and max-update tell the latest end
         now: the clock, in seconds
     """
 
     def __init__(self, train: dict[str, Any], now: Callable[[], float] = time.monotonic):
         super().__init__()
         self.ends = {name: _limit(train.get(name)) for name in ("max-epoch", "max-update")}
+        self.at_most = "at most " if _limit(train.get("patience")) else ""  # it may end before them
         self.now = now
         self.first: tuple[float, float] | None = None  # the part done at the first record, when
         self.updates = self.epochs = 0
@@ -124,7 +125,8 @@ class TrainingStatus(Status):
         gained, seconds = part - self.first[0], now - self.first[1]
         if gained <= 0 or seconds <= 0:
             return f"{100 * part:.0f} %"
-        return f"{100 * part:.0f} %, {duration(seconds * (1 - part) / gained)} left"
+        left = duration(seconds * (1 - part) / gained)
+        return f"{100 * part:.0f} %, {self.at_most}{left} left"
 
     def summary(self) -> str:
         """Epochs, updates and the last validation."""
