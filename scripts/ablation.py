@@ -20,10 +20,18 @@ from typing import Any
 from ea_fairseq.files import check_outputs, read_json, write_json, write_lines
 from ea_fairseq.recipes import command
 from ea_fairseq.recipes.arguments import add_arguments
-from ea_fairseq.recipes.comparison import OtherSettings, Row, Runs, compare, read_runs
+from ea_fairseq.recipes.comparison import (
+    ALL_TOGETHER,
+    OtherSettings,
+    Row,
+    Runs,
+    compare,
+    left_to_chance,
+    read_runs,
+)
 from ea_fairseq.recipes.differences import differences, listed
 from ea_fairseq.recipes.recipe import load_recipe, recipe_path
-from ea_fairseq.recipes.runs import run_name, seed_folders
+from ea_fairseq.recipes.runs import run_name, seed_folders, settings_of
 from ea_fairseq.recipes.tables import mean_and_deviation, table
 
 #: Recipe -> its row's name, in the order of table 6 of arXiv:2102.12895.
@@ -74,7 +82,7 @@ def main(argv: list[str] | None = None) -> int:
             if code:
                 return code
         rows = [read_row(recipe, args) for recipe in ROWS]
-        systems = {row["name"]: runs for row in rows if (runs := read_system(row, args))}
+        systems = read_systems(rows)
         from_evolving = differences_from(EVOLVING, systems, args)
         orderings = read_orderings(systems, args)
     except (ValueError, OSError) as error:
@@ -83,11 +91,14 @@ def main(argv: list[str] | None = None) -> int:
     except KeyboardInterrupt:
         print("ablation.py: stopped", file=sys.stderr)
         return 130
-    parts = [args.score, as_table(rows)]
+    label = next((row["label"] for row in rows if row["label"]), args.score)
+    parts = [label, as_table(rows)]
     if from_evolving:
         parts += [f"Difference from {EVOLVING} (95 % interval)", difference_table(from_evolving)]
     if orderings:
         parts += ["The paper's orderings, all test sets together", ordering_table(orderings)]
+    if from_evolving or orderings:
+        parts.append(left_to_chance(list(systems.values())))
     text = "\n\n".join(parts)
     print(f"\n{text}")
     if args.markdown:
@@ -145,6 +156,7 @@ def read_row(name: str, args: argparse.Namespace) -> dict[str, Any]:
     done = [run / "results.json" for run in seed_folders(folder, args.seeds)]
     results = [read_json(path) for path in done if path.exists()]
     scores: dict[str, list[float]] = {}
+    label = ""
     notes = []
     for result in results:
         changes = differences(recipe.sections, result["settings"])
@@ -156,10 +168,12 @@ def read_row(name: str, args: argparse.Namespace) -> dict[str, Any]:
             if not found:
                 labels = ", ".join(s["label"] for s in scored["scores"])
                 raise ValueError(f"--score {args.score}: not in {folder} (choose from {labels})")
+            label = found[0]["label"]
             scores.setdefault(test_set, []).append(found[0]["score"])
     return {
         "recipe": name,
         "name": ROWS[name],
+        "label": label,
         "parameters": results[0]["parameters"] if results else None,
         "folder": str(folder),
         "seeds": [result["seed"] for result in results],
@@ -168,17 +182,60 @@ def read_row(name: str, args: argparse.Namespace) -> dict[str, Any]:
     }
 
 
-def read_system(row: dict[str, Any], args: argparse.Namespace) -> Runs:
-    """The translations of a row's runs; none where none is finished."""
-    folder = Path(row["folder"])
-    if not all((folder / f"seed{seed}" / "scores").is_dir() for seed in row["seeds"]):
-        row["notes"].append(f"{row['recipe']}: no intervals: no translations in {folder}")
-        return {}
+def read_systems(rows: list[dict[str, Any]]) -> dict[str, Runs]:
+    """Name of the row -> its runs' translations, of rows that compare with the first of these.
+
+    The others' scores are shown all the same, with a note.
+    """
+    systems: dict[str, Runs] = {}
+    first: tuple[Path, Runs] | None = None
+    for row in rows:
+        if not row["seeds"]:
+            continue
+        folder = Path(row["folder"])
+        try:
+            runs = read_system(folder, row["seeds"])
+            found = folder / f"seed{row['seeds'][0]}", runs
+            first = first or found
+            check_same_text(first, found)
+        except NotCompared as error:
+            row["notes"].append(f"{row['recipe']}: no intervals: {error}")
+        else:
+            systems[row["name"]] = runs
+    return systems
+
+
+def read_system(folder: Path, seeds: list[int]) -> Runs:
+    """The translations of a row's runs.
+
+    Raises:
+        NotCompared: there are none, or the runs have other settings than one another.
+    """
+    if not all((folder / f"seed{seed}" / "scores").is_dir() for seed in seeds):
+        raise NotCompared(f"no translations in {folder}")
     try:
-        return read_runs(folder, row["seeds"])
-    except OtherSettings as error:  # the scores are shown all the same
-        row["notes"].append(f"{row['recipe']}: no intervals: {error}")
-        return {}
+        return read_runs(folder, seeds)
+    except OtherSettings as error:
+        raise NotCompared(str(error)) from None
+
+
+def check_same_text(first: tuple[Path, Runs], other: tuple[Path, Runs]) -> None:
+    """Check that a row was trained and tested on the text of the first one; of each, a run's folder
+    and all runs.
+
+    Raises:
+        NotCompared: saying what it was not.
+    """
+    old, new = (settings_of(run).get("data") for run, _ in (first, other))
+    if None not in (old, new) and (changes := differences(old, new, "data")):
+        raise NotCompared(f"trained on other data than {first[0]} ({listed(changes)})")
+    theirs, ours = (", ".join(sorted(next(iter(runs.values())))) for _, runs in (first, other))
+    if theirs != ours:
+        raise NotCompared(f"scored on {ours}, and {first[0]} on {theirs}")
+
+
+class NotCompared(ValueError):
+    """A row that the others cannot be compared with."""
 
 
 def compare_rows(first: Runs, second: Runs, args: argparse.Namespace) -> list[Row]:
@@ -213,7 +270,11 @@ def read_orderings(systems: dict[str, Runs], args: argparse.Namespace) -> list[d
     found = []
     for better, worse in ORDERINGS:
         if better in systems and worse in systems:
-            row = compare_rows(systems[worse], systems[better], args)[-1]
+            compared = compare_rows(systems[worse], systems[better], args)
+            rows = {row.test_set: row for row in compared}
+            if len(rows) > 1 and ALL_TOGETHER not in rows:
+                raise ValueError(f"--score {args.score}: {better} has it on some test sets only")
+            row = rows.get(ALL_TOGETHER, compared[0])
             holds = verdict(row.difference.interval, lower_is_better=row.score.startswith("TER"))
             found.append({"better": better, "worse": worse, **vars(row.difference), "holds": holds})
     return found

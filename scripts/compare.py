@@ -15,7 +15,8 @@ file of translations as text; beside a run it is compared on that test set of th
 and p leave the choice of sentences and, with several runs, that of the seeds to chance. p by seed
 is sacrebleu's paired bootstrap of runs with the same seed: sentences alone, and often about half as
 large as a two-sided p-value. Language models are compared by the blocks in which their text was
-scored, in the place of sentences; of their scores the lower one is better.
+scored, in the place of sentences. What the settings of two folders differ in is printed above the
+table ("A -> B"): a difference of scores is that of all of it.
 """
 
 from __future__ import annotations
@@ -27,13 +28,27 @@ from pathlib import Path
 from statistics import mean
 
 from ea_fairseq.files import check_outputs, read_lines, write_json
-from ea_fairseq.recipes.comparison import Row, Runs, compare, read_runs
-from ea_fairseq.recipes.perplexity import LossMeasure
+from ea_fairseq.recipes.comparison import (
+    ALL_TOGETHER,
+    Row,
+    Runs,
+    are_language_models,
+    compare,
+    differing_settings,
+    left_out,
+    left_to_chance,
+    read_runs,
+    units_of,
+)
+from ea_fairseq.recipes.differences import listed
 from ea_fairseq.recipes.scoring import check_lengths, check_words, text_measures
 from ea_fairseq.recipes.tables import mean_and_deviation, table
 
 #: How the labels of scores of text begin, which a file has beside a run.
 OF_TEXT = ("sacreBLEU", "chrF", "TER")
+
+#: How the labels of scores begin of which the lower one is better.
+LOWER_IS_BETTER = ("TER", "perplexity", "bits")
 
 HEADER = ["test set", "score", "A", "B", "B - A", "95 % interval", "p", "p by seed"]
 
@@ -45,6 +60,9 @@ def main(argv: list[str] | None = None) -> int:
         if args.samples < 1:
             raise ValueError(f"--samples {args.samples}: choose at least 1")
         first, second = read_systems(args)
+        changes = {}
+        if not (args.first.is_file() or args.second.is_file()):
+            changes = differing_settings(args.first, args.second, args.seeds)
         rows = compare(first, second, args.samples, args.score)
         if not rows:
             which = f"--score {args.score}: " if args.score else ""
@@ -57,9 +75,16 @@ def main(argv: list[str] | None = None) -> int:
     except (ValueError, OSError) as error:
         print(f"compare.py: error: {error}", file=sys.stderr)
         return 1
-    print(f"A: {args.first} ({runs_of(first)})\nB: {args.second} ({runs_of(second)})\n")
-    print(table(HEADER, [as_text(row) for row in rows]))
-    print(f"\n{left_to_chance(first, second)}")
+    print(f"A: {args.first} ({runs_of(first)})\nB: {args.second} ({runs_of(second)})")
+    if changes:
+        print(f"A -> B: {listed(changes)}")
+    print(f"\n{table(HEADER, [as_text(row) for row in rows])}\n")
+    *test_sets, last = dict.fromkeys(row.test_set for row in rows)
+    if last == ALL_TOGETHER:
+        print(f"{last}: the {rows[-1].sentences:,} {units_of(first)} of {', '.join(test_sets)}")
+    if missing := left_out(first, second):
+        print(f"not compared, for not every run has it: {'; '.join(missing)}")
+    print(left_to_chance([first, second]))
     return 0
 
 
@@ -152,13 +177,8 @@ def read_file(path: Path, args: argparse.Namespace, beside: Runs | None) -> Runs
             " meant by its --references"
         )
     on_text = test_sets[fitting[0]]
-    return {path.name: {fitting[0]: [replace(measure, hypotheses=text) for measure in on_text]}}
-
-
-def are_language_models(runs: Runs) -> bool:
-    """Whether the runs' scores are of language models, block by block."""
-    test_sets = next(iter(runs.values()))
-    return isinstance(next(iter(test_sets.values()))[0], LossMeasure)
+    of_text = {"hypotheses": text, "recorded": None}
+    return {path.name: {fitting[0]: [replace(measure, **of_text) for measure in on_text]}}
 
 
 def runs_of(system: Runs) -> str:
@@ -166,29 +186,23 @@ def runs_of(system: Runs) -> str:
     return "1 run" if len(system) == 1 else f"{len(system)} runs"
 
 
-def left_to_chance(first: Runs, second: Runs) -> str:
-    """What the p-values are about, in a line."""
-    fewest = min(len(first), len(second))
-    what = "blocks" if are_language_models(first) else "sentences"
-    if fewest == 1:
-        return f"One run says nothing about other seeds: of that system, {what} alone vary in p"
-    return f"p is about seeds and {what}"
-
-
 def as_text(row: Row) -> list[str]:
     """A row of the printed table."""
     first, second = list(row.first.values()), list(row.second.values())
     low, high = row.difference.interval
     digits = row.digits
+    of_all = list(row.first) == list(row.second) == list(row.by_seed)
+    lower = " (lower is better)" if row.score.startswith(LOWER_IS_BETTER) else ""
     return [
         row.test_set,
-        row.score,
+        f"{row.score}{lower}",
         mean_and_deviation(first, digits),
         mean_and_deviation(second, digits),
         f"{mean(second) - mean(first):+.{digits}f}",
         f"{low:+.{digits}f} to {high:+.{digits}f}",
         f"{row.difference.p:.3f}",
-        ", ".join(f"{p:.3f}" for p in row.by_seed.values()) or "no seed in common",
+        ", ".join(f"{'' if of_all else f'{name}: '}{p:.3f}" for name, p in row.by_seed.items())
+        or "no seed in common",
     ]
 
 

@@ -15,6 +15,7 @@ import argparse
 import sys
 from pathlib import Path
 
+from ea_fairseq.recipes.comparison import check_settings
 from ea_fairseq.recipes.curves import read_curves
 from ea_fairseq.recipes.runs import seed_folders
 
@@ -25,7 +26,11 @@ def main(argv: list[str] | None = None) -> int:
     try:
         if args.output.suffix not in (".png", ".pdf"):
             raise ValueError(f"--output {args.output}: choose a name in .png or .pdf")
-        runs = {path: [read_curves(seed) for seed in seeds_of(path)] for path in args.run}
+        folders = {path: seeds_of(path, args.seeds) for path in args.run}
+        for seeds in folders.values():
+            if len(seeds) > 1:
+                check_settings(seeds)
+        runs = {path: [read_curves(seed) for seed in seeds] for path, seeds in folders.items()}
         from ea_fairseq.recipes.curve_pictures import draw  # takes matplotlib
 
         draw(runs, args.output)
@@ -42,12 +47,15 @@ def make_parser() -> argparse.ArgumentParser:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("run", nargs="+", type=Path, help="run folder, log file or TensorBoard")
+    parser.add_argument("--seeds", type=int, nargs="+", help="these runs of the folders only")
     parser.add_argument("--output", type=Path, required=True, help="picture, .png or .pdf")
     return parser
 
 
-def seeds_of(path: Path) -> list[Path]:
-    """The folders of all seeds of a recipe, or the path itself."""
+def seeds_of(path: Path, seeds: list[int] | None = None) -> list[Path]:
+    """The folders of all seeds of a recipe, or of those asked for, or the path itself."""
+    if seeds is not None:
+        return seed_folders(path, seeds)
     folders = [seed for seed in seed_folders(path) if (seed / "logs" / "train.log").exists()]
     return folders or [path]
 

@@ -146,7 +146,8 @@ report_pair() {
   read -ra seeds <<<"$(finished_seeds "${pair[@]}")"
   report_table "$name.scores.md" "$python" scripts/compare.py "${pair[@]}" "${seeds[@]}"
   report_table "$name.time.md" "$python" scripts/time_to_match.py "${pair[@]}" "${seeds[@]}"
-  if ! run "$python" scripts/plot_training.py "${pair[@]}" --output "$work_dir/report/$name.png"; then
+  if ! run "$python" scripts/plot_training.py "${pair[@]}" "${seeds[@]}" \
+    --output "$work_dir/report/$name.png"; then
     rm -f "$work_dir/report/$name.png"
     echo "left out: $name.png"
   fi

@@ -6,7 +6,9 @@
 
 A folder is that of a recipe with all its seeds, or of one run. Core hours are hours of training,
 validations included, times the threads (ea-recipe's --threads); what else ran on the machine
-is in them. Of runs without --threads they are left out.
+is in them. Of runs without --threads they are left out. With equal budgets the ratio of epochs
+cannot come out far above 1: the baseline's best is mostly one of its last validations, and a slower
+model never reaches it.
 """
 
 from __future__ import annotations
@@ -17,6 +19,8 @@ from pathlib import Path
 from typing import Any
 
 from ea_fairseq.files import check_outputs, write_json
+from ea_fairseq.recipes.comparison import check_settings, differing_settings
+from ea_fairseq.recipes.differences import listed
 from ea_fairseq.recipes.milestones import read_progress
 from ea_fairseq.recipes.runs import seed_folders, settings_of
 from ea_fairseq.recipes.tables import mean_and_deviation, table
@@ -31,13 +35,21 @@ def main(argv: list[str] | None = None) -> int:
     args = make_parser().parse_args(argv)
     try:
         check_outputs({"--json": args.json})
-        rows = [match(*pair) for pair in pairs(args.baseline, args.model, args.seeds)]
+        chosen = pairs(args.baseline, args.model, args.seeds)
+        for runs in zip(*chosen, strict=True):
+            check_settings(list(runs))
+        rows = [match(*pair) for pair in chosen]
         if args.json:
             write_json(args.json, rows)
     except (ValueError, OSError) as error:
         print(f"time_to_match.py: error: {error}", file=sys.stderr)
         return 1
-    print(f"A: {args.baseline}\nB: {args.model}\n")
+    print(f"A: {args.baseline}\nB: {args.model}")
+    if changes := differing_settings(*chosen[0]):
+        print(f"A -> B: {listed(changes)}")
+    if alone := without_partner(args.baseline, args.model, args.seeds):
+        print(f"left out, in one of them alone: {', '.join(map(str, alone))}")
+    print()
     lines = [as_text(row) for row in rows]
     if len(rows) > 1:
         lines.append(mean_of(rows))
@@ -73,6 +85,13 @@ def pairs(baseline: Path, model: Path, seeds: list[int] | None) -> list[tuple[Pa
     if not found:
         raise ValueError(f"{baseline} and {model}: no seed in common")
     return found
+
+
+def without_partner(baseline: Path, model: Path, seeds: list[int] | None) -> list[Path]:
+    """The runs of either whose seed the other does not have."""
+    chosen = {run for pair in pairs(baseline, model, seeds) for run in pair}
+    runs = [*seed_folders(baseline, seeds), *seed_folders(model, seeds)]
+    return [run for run in runs if run not in chosen]
 
 
 def match(baseline: Path, model: Path) -> dict[str, Any]:

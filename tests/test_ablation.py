@@ -178,6 +178,76 @@ def test_orderings_hold_or_do_not_by_their_intervals(printed):
         assert outcome[ea, worse]["observed"] == pytest.approx(-of_all)
 
 
+def test_the_score_is_named_whole_and_what_is_left_to_chance(printed, work, capsys):
+    assert printed[1].startswith("tokenized BLEU, lower-cased\n")  # by what these runs were scored
+    assert printed[1].rstrip().endswith("p is about seeds and sentences")
+    options = ["--print", "--work-dir", str(work), "--samples", "2", "--score", "sacre"]
+    assert ablation.main([str(CORPUS), *options]) == 0
+    text = capsys.readouterr().out.strip()
+    assert text.startswith("sacreBLEU, lower-cased\n")
+    assert "One run says nothing about other seeds" in text.splitlines()[-1]
+
+
+@pytest.fixture
+def two_rows(tmp_path):
+    """EA and 1x1, one run of each."""
+    runs = [write_run(tmp_path, name, 1, 0.4) for name in ("ea_transformer_lite", "kernel_1")]
+
+    def printed():
+        output = tmp_path / "out.json"
+        options = ["--print", "--work-dir", tmp_path, "--samples", "20", "--json", output]
+        assert ablation.main([str(CORPUS), *map(str, options)]) == 0
+        return json.loads(output.read_text())
+
+    return runs, printed
+
+
+def test_a_row_of_other_data_has_no_interval_and_says_so(two_rows):
+    """Made after a change to the corpus, its data lie in a folder of their own."""
+    runs, printed = two_rows
+    for run, size in zip(runs, (6000, 8000), strict=True):
+        prepared = {"settings": {"subword_size": size}, "inputs": {}, "dictionary": {}}
+        write(run / "text" / "corpus.json", [json.dumps({"prepared": prepared})])
+    content = printed()
+    assert content["orderings"] == [] and content["differences"] == {}
+    notes = [note for row in content["rows"] for note in row["notes"] if "intervals" in note]
+    assert notes == [
+        f"kernel_1: no intervals: trained on other data than {runs[0]} "
+        "(data.settings.subword_size: 6000 -> 8000)"
+    ]
+
+
+def test_a_row_of_other_test_sets_has_no_interval_and_says_so(two_rows):
+    """Its orderings were of fewer sentences than others', or of the last test set alone."""
+    runs, printed = two_rows
+    assert list(printed()["differences"]["- with 1x1 convolution"])[-1] == "all together"
+    (runs[1] / "scores" / "mscoco.json").unlink()
+    content = printed()
+    assert content["orderings"] == []
+    notes = content["rows"][list(ablation.ROWS).index("kernel_1")]["notes"]
+    expected = f"kernel_1: no intervals: scored on flickr, and {runs[0]} on flickr, mscoco"
+    assert notes[-1] == expected
+
+
+def test_a_score_that_some_test_set_lacks_gives_no_ordering(two_rows, capsys):
+    """The last row would be that of one test set, under the heading of all."""
+    runs, printed = two_rows
+    for run in runs:
+        scores = run / "scores" / "mscoco.json"
+        record = json.loads(scores.read_text())
+        del record["files"]["tokenized_references"]
+        scores.write_text(json.dumps(record))
+        write(run / "third.hyp", ["a cat sees it"])
+        options = ["--hypotheses", run / "third.hyp", "--references", run / "third.hyp"]
+        options += ["--tokenized-references", run / "third.hyp", "--target-lang", "en"]
+        assert evaluate.main([*map(str, options), "--json", str(run / "scores/third.json")]) == 0
+    with pytest.raises(AssertionError):
+        printed()
+    error = capsys.readouterr().err.strip().splitlines()[-1]
+    name = "EA-Transformer-Lite has it on some test sets only"
+    assert error == f"ablation.py: error: --score tokenized BLEU: {name}"
+
+
 def test_of_ter_less_is_better(work, printed):
     """What holds by BLEU holds by TER, whose differences have the other sign."""
     options = ["--samples", "200", "--score", "TER"]

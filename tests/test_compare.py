@@ -16,6 +16,7 @@ import evaluate
 import pytest
 from sacrebleu.metrics import BLEU
 
+SCORES = ["tokenized BLEU", "sacreBLEU", "chrF"]  # whose labels say whether the case counts
 WORDS = "the a cat dog house sees likes not very old tree and it is great".split()
 
 
@@ -119,7 +120,8 @@ def test_every_run_is_scored_on_the_same_sentences(systems):
     """So another run with the same translations widens and narrows nothing."""
     alone = run(systems, "A/seed1", "B/seed1", "--samples", "50")
     for name in "AB":
-        shutil.copyfile(systems / name / "seed1" / "hyp", systems / name / "seed2" / "hyp")
+        for file in ("hyp", "scores/test.json"):
+            shutil.copyfile(systems / name / "seed1" / file, systems / name / "seed2" / file)
     for score, row in run(systems, "A", "B", "--samples", "50").items():
         assert row["difference"] == alone[score]["difference"]
 
@@ -130,6 +132,7 @@ def test_only_runs_of_the_same_seed_are_a_pair(systems, capsys):
     row = run(systems, "A", "B", "--samples", "50")["sacreBLEU"]
     assert list(row["first"]) == ["seed1", "seed2"] and list(row["second"]) == ["seed2", "seed3"]
     assert list(row["by_seed"]) == ["seed2"]
+    assert re.search(r" seed2: 0\.\d{3} \|", capsys.readouterr().out)
     (systems / "A" / "seed2").rename(systems / "A" / "seed4")
     assert run(systems, "A", "B", "--samples", "50")["sacreBLEU"]["by_seed"] == {}
     assert "no seed in common |" in capsys.readouterr().out
@@ -149,7 +152,7 @@ def test_seeds_and_scores_that_are_asked_for_are_compared(systems, capsys):
         assert f"error: {named}" in capsys.readouterr().err
 
 
-def test_all_test_sets_together_are_scored_as_one(systems, references, tmp_path):
+def test_all_test_sets_together_are_scored_as_one(systems, references, tmp_path, capsys):
     """The last rows are those of one test set with the sentences of all, in the same order."""
     for system in "AB":
         for seed in (1, 2):
@@ -168,6 +171,7 @@ def test_all_test_sets_together_are_scored_as_one(systems, references, tmp_path)
     output = tmp_path / "out.json"
     options = ["--json", str(output), "--samples", "100", "--score", "tokenized"]
     assert compare.main([str(tmp_path / "A"), str(tmp_path / "B"), *options]) == 0
+    assert "\nall together: the 60 sentences of half, rest\n" in capsys.readouterr().out
     rows = json.loads(output.read_text())["rows"]
     assert [row["test_set"] for row in rows] == ["half", "rest", "all together"]
     assert [row["sentences"] for row in rows] == [30, 30, 60]
@@ -219,6 +223,76 @@ def test_a_score_that_a_test_set_lacks_has_no_row_of_all_together(tmp_path, refe
     rows = json.loads((tmp_path / "out.json").read_text())["rows"]
     together = {row["score"]: row["sentences"] for row in rows if row["test_set"] == "all together"}
     assert together == {"sacreBLEU": 12, "chrF": 12, "TER": 12}
+
+
+def score(folder, references, *options):
+    """Score a run's translations anew."""
+    files = ["--hypotheses", folder / "hyp", "--references", references, *options]
+    assert evaluate.main([str(o) for o in [*files, "--json", folder / "scores" / "test.json"]]) == 0
+
+
+def test_what_some_run_lacks_is_named(systems, capsys):
+    """ "All together" would be read as all that the other system was scored on."""
+    shutil.copyfile(systems / "A/seed1/scores/test.json", systems / "A/seed1/scores/more.json")
+    score(systems / "B" / "seed2", systems / "ref", "--target-lang", "en", "--lowercase")
+    run(systems, "A", "B", "--samples", "2")
+    printed = capsys.readouterr().out
+    labels = [f"{name}{case} of test" for case in ("", ", lower-cased") for name in SCORES]
+    labels.remove("tokenized BLEU, lower-cased of test")  # scored without tokenized references
+    assert f"not compared, for not every run has it: more; {'; '.join(labels)}\n" in printed
+    assert "| TER (lower is better) |" in printed
+    run(systems, "A/seed2", "B/seed1", "--samples", "2")
+    assert "not compared" not in capsys.readouterr().out
+
+
+def test_one_label_computed_in_two_ways_is_refused(systems, capsys):
+    """Equal translations: more than 50 points apart, by sacrebleu's tokenizer of Chinese."""
+    for name, language in (("A", "en"), ("B", "zh")):
+        write(systems / name / "seed1" / "hyp", ["一只 狗 在 跑"] * 60)
+        score(systems / name / "seed1", systems / "ref", "--target-lang", language)
+    options = ["--seeds", "1", "--score", "sacreBLEU"]
+    assert compare.main([str(systems / "A"), str(systems / "B"), *options]) == 1
+    error = capsys.readouterr().err
+    assert error.count("\n") == 1 and "|tok:13a|" in error and "|tok:zh|" in error
+    assert error.startswith("compare.py: error: test: sacreBLEU of A and B is computed in two ways")
+
+
+def test_translations_that_are_not_those_scored_are_refused(systems, references, capsys):
+    changed = systems / "B" / "seed2" / "hyp"
+    write(changed, noisy(references, 0.4, 9))
+    both = [str(systems / "A"), str(systems / "B"), "--samples", "2"]
+    assert compare.main(both) == 1
+    error = capsys.readouterr().err
+    assert error.count("\n") == 1 and "error: test, seed2: tokenized BLEU was " in error
+    score(changed.parent, systems / "ref", "--target-lang", "en")
+    assert compare.main(both) == 0
+
+
+def test_ensembles_with_a_model_in_common_are_no_two_runs(systems, capsys):
+    for name in "AB":
+        (systems / name / "seed1").rename(systems / name / "seed1+2")
+        (systems / name / "seed2").rename(systems / name / "seed1+2+3")
+    both = [str(systems / "A"), str(systems / "B"), "--samples", "2"]
+    assert compare.main(both) == 1
+    message = f"{systems / 'A' / 'seed1+2+3'}: has the model of seed 1 in common with seed1+2:"
+    assert message in capsys.readouterr().err
+    for name in "AB":
+        (systems / name / "seed1+2+3").rename(systems / name / "seed3+4")
+    assert compare.main(both) == 0
+
+
+def test_what_two_systems_differ_in_is_printed(systems, capsys):
+    """All of it stands behind a difference of scores, be it a longer training."""
+    for name, epochs in (("A", 60), ("B", 22)):
+        for seed in (1, 2):
+            settings = {"train": {"arch": f"lite_{name}", "max-epoch": epochs, "lr": "1e-3"}}
+            results = systems / name / f"seed{seed}" / "results.json"
+            write(results, [json.dumps({"settings": settings})])
+    assert compare.main([str(systems / "A"), str(systems / "B"), "--samples", "2"]) == 0
+    line = "\nA -> B: train.arch: lite_A -> lite_B; train.max-epoch: 60 -> 22\n"
+    assert line in capsys.readouterr().out
+    assert compare.main([str(systems / "A"), str(systems / "A"), "--samples", "2"]) == 0
+    assert "A -> B" not in capsys.readouterr().out
 
 
 def test_systems_scored_on_other_references_are_refused(systems, references, capsys):

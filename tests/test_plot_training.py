@@ -1,5 +1,6 @@
 """Curves come out of logs as fairseq's own progress bars wrote them in; pictures show them."""
 
+import json
 import logging
 
 import plot_training
@@ -144,7 +145,7 @@ def test_pdf_is_written_too(tmp_path):
     assert output.read_bytes().startswith(b"%PDF") and output.stat().st_size > 5000
 
 
-def test_a_recipes_folder_stands_for_all_its_seeds(tmp_path):
+def test_a_recipes_folder_stands_for_all_its_seeds(tmp_path, capsys):
     for seed in (1, 2):
         folder = tmp_path / "recipe" / f"seed{seed}" / "logs"
         folder.mkdir(parents=True)
@@ -152,6 +153,17 @@ def test_a_recipes_folder_stands_for_all_its_seeds(tmp_path):
     found = plot_training.seeds_of(tmp_path / "recipe")
     assert [path.name for path in found] == ["seed1", "seed2"]
     assert read_curves(found[1]).curve("valid", "loss")[0] == [100, 200, 300]
+    (second,) = plot_training.seeds_of(tmp_path / "recipe", [2])
+    assert second == found[1]
+    for seed in (1, 2):  # whose mean would be of nothing
+        settings = {"train": {"dropout": seed / 10}}
+        results = tmp_path / "recipe" / f"seed{seed}" / "results.json"
+        results.write_text(json.dumps({"settings": settings}))
+    words = [str(tmp_path / "recipe"), "--output", str(tmp_path / "curves.png")]
+    assert plot_training.main(words) == 1
+    error = capsys.readouterr().err
+    assert f"{found[1]}: made with other settings than seed1 (train.dropout: 0.1" in error
+    assert plot_training.main([*words, "--seeds", "2"]) == 0
 
 
 def shifted(shift, validations):

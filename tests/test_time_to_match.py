@@ -58,7 +58,9 @@ def test_seeds_are_paired_and_averaged(tmp_path, capsys):
     rows = rows_of(tmp_path, "A", "B")
     assert [row["seed"] for row in rows] == ["seed1", "seed2", "seed10"]
     assert [row["B / A"]["epochs"] for row in rows] == [2 / 5, 4 / 5, 3 / 5]
-    assert capsys.readouterr().out.splitlines()[-1].count(" 0.60 ± 0.20 ") == 3
+    printed = capsys.readouterr().out
+    assert printed.splitlines()[-1].count(" 0.60 ± 0.20 ") == 3
+    assert f"\nleft out, in one of them alone: {tmp_path / 'B' / 'seed3'}\n" in printed
     some = rows_of(tmp_path, "A", "B", options=["--seeds", "10", "1"])
     assert [row["seed"] for row in some] == ["seed10", "seed1"]
 
@@ -73,6 +75,21 @@ def test_what_is_never_reached_says_so_and_has_no_mean(tmp_path, capsys):
     assert "seed2: B did not reach it; its best is 6.25" in output
     mean = next(line for line in output.splitlines() if line.startswith("| mean"))
     assert set(mean) == set("| mean")
+
+
+def test_runs_of_other_settings_have_no_mean_and_what_two_systems_differ_in_is_printed(
+    tmp_path, capsys
+):
+    for name, seed, dropout in (("A", 1, 0.1), ("A", 2, 0.1), ("B", 1, 0.1), ("B", 2, 0.3)):
+        folder = write_log(tmp_path / name / f"seed{seed}", [9.0, 5.0])
+        settings = {"train": {"arch": name, "dropout": dropout}}
+        (folder / "results.json").write_text(json.dumps({"settings": settings}))
+    assert time_to_match.main([str(tmp_path / "A"), str(tmp_path / "B")]) == 1
+    error = capsys.readouterr().err
+    named = f"{tmp_path / 'B' / 'seed2'}: made with other settings than seed1 (train.dropout: "
+    assert named in error and error.count("\n") == 1
+    rows_of(tmp_path, "A", "B", options=["--seeds", "1"])
+    assert "\nA -> B: train.arch: A -> B\n" in capsys.readouterr().out
 
 
 def test_core_hours_count_the_threads(tmp_path):

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 from functools import cache, partial
 from pathlib import Path
 
@@ -14,7 +14,7 @@ from .differences import differences, listed
 from .perplexity import LossMeasure, read_losses
 from .resuming import comparable
 from .runs import seed_folders, settings_of
-from .scoring import Measure, measures, read_scored
+from .scoring import Measure, Score, measures, read_scored
 from .significance import Difference, draw_sentences, sacrebleu_p, sampled_scores, two_level
 
 #: Test set -> measures of it, for one run. A language model's are of blocks, not of sentences.
@@ -65,12 +65,17 @@ def read_runs(path: Path, seeds: Iterable[int] | None = None) -> Runs:
         if not scored:
             raise ValueError(f"{folder}: neither a file nor a run with scores in it")
         runs[folder.name] = {score.stem: _read_measures(score) for score in scored}
-    _check_settings(folders)
+    check_settings(folders)
+    _check_members(folders)
     return runs
 
 
-def _check_settings(folders: list[Path]) -> None:
-    """Refuse runs of one system with other settings: their mean would be of nothing."""
+def check_settings(folders: list[Path]) -> None:
+    """Refuse runs of one system with other settings: their mean would be of nothing.
+
+    Raises:
+        OtherSettings: naming the run and what differs from the first.
+    """
     every = {folder: settings_of(folder) for folder in folders}
     for folder, settings in every.items():
         first = folders[0]
@@ -83,10 +88,76 @@ def _check_settings(folders: list[Path]) -> None:
             )
 
 
+def _check_members(folders: list[Path]) -> None:
+    """Refuse ensembles that have models in common: they would count as runs by themselves."""
+    owner: dict[str, Path] = {}
+    for folder in folders:
+        for member in folder.name.removeprefix("seed").split("+"):
+            other = owner.setdefault(member, folder)
+            if other is not folder:
+                raise ValueError(
+                    f"{folder}: has the model of seed {member} in common with {other.name}: "
+                    "compare one of these folders"
+                )
+
+
+def differing_settings(
+    first: Path, second: Path, seeds: Iterable[int] | None = None
+) -> dict[str, str]:
+    """What two systems differ in by their settings, ``{"train.arch": "... -> ..."}``.
+
+    Args:
+        first: a recipe's folder of runs, or a run's; its first run stands for all
+        second: likewise
+        seeds: those of the runs that count
+    """
+    old, new = (settings_of(seed_folders(path, seeds)[0]) for path in (first, second))
+    known = old.keys() & new.keys()
+    old, new = ({name: settings[name] for name in known} for settings in (old, new))
+    return differences(comparable(old), comparable(new))
+
+
+def units_of(runs: Runs) -> str:
+    """What the scores of a system are sums over: sentences, or a language model's blocks."""
+    return "blocks" if are_language_models(runs) else "sentences"
+
+
+def left_to_chance(systems: Sequence[Runs]) -> str:
+    """What the p-values of some systems' comparison are about, in a line."""
+    what = units_of(systems[0])
+    if min(map(len, systems)) == 1:
+        return f"One run says nothing about other seeds: of that system, {what} alone vary in p"
+    return f"p is about seeds and {what}"
+
+
+def are_language_models(runs: Runs) -> bool:
+    """Whether the runs' scores are of language models, block by block."""
+    test_sets = next(iter(runs.values()))
+    return isinstance(next(iter(test_sets.values()))[0], LossMeasure)
+
+
+def left_out(first: Runs, second: Runs) -> list[str]:
+    """Test sets and scores that some run has and another has not, so that they are not compared."""
+    runs = [*first.values(), *second.values()]
+    test_sets = list(dict.fromkeys(name for run in runs for name in run))
+    missing = [name for name in test_sets if not all(name in run for run in runs)]
+    for name in (name for name in test_sets if name not in missing):
+        labels = list(dict.fromkeys(measure.label for run in runs for measure in run[name]))
+        everywhere = set.intersection(*({measure.label for measure in run[name]} for run in runs))
+        missing += [f"{label} of {name}" for label in labels if label not in everywhere]
+    return missing
+
+
 def _read_measures(path: Path) -> list[Measure] | list[LossMeasure]:
     """The measures of one run on one test set, from the scores' file."""
-    losses = read_json(path)["files"].get("losses")
-    return read_losses(path.parent / losses) if losses else measures(read_scored(path))
+    record = read_json(path)
+    if losses := record["files"].get("losses"):
+        return read_losses(path.parent / losses)
+    recorded = {score["label"]: Score(**score) for score in record.get("scores", [])}
+    return [
+        replace(measure, recorded=recorded.get(measure.label))
+        for measure in measures(read_scored(path))
+    ]
 
 
 def compare(first: Runs, second: Runs, samples: int, score: str = "") -> list[Row]:
@@ -139,16 +210,25 @@ class _Statistics:
     def of(cls, first: Runs, second: Runs, test_set: str, label: str) -> _Statistics:
         """Those of one score on one test set."""
         found = []
-        references = None
+        references = method = None
         for runs in (first, second):
             picked = {
                 name: next(measure for measure in run[test_set] if measure.label == label)
                 for name, run in runs.items()
             }
-            for measure in picked.values():
+            for name, measure in picked.items():
                 references = measure.references if references is None else references
                 if measure.references != references:
                     raise ValueError(f"{test_set}: the {measure.compared} of A and B differ")
+                if isinstance(measure, LossMeasure):
+                    continue
+                measure.check_recorded(f"{test_set}, {name}")
+                method = method or measure.signature
+                if measure.signature != method:
+                    raise ValueError(
+                        f"{test_set}: {label} of A and B is computed in two ways ({method} and "
+                        f"{measure.signature}): score both with the same --target-lang"
+                    )
             found.append({name: measure.statistics for name, measure in picked.items()})
         return cls(measure, *found)
 

@@ -120,12 +120,16 @@ def split_compounds(tokens: list[str]) -> list[str]:
 
 @dataclass(frozen=True)
 class Measure:
-    """One way to score: its label, sacrebleu's metric, and the lines it compares."""
+    """One way to score: its label, sacrebleu's metric, and the lines it compares.
+
+    ``recorded`` is the score that was written down when a run was scored, where there is one.
+    """
 
     label: str
     metric: Metric
     hypotheses: list[str]
     references: list[str]
+    recorded: Score | None = None
     #: Digits behind the point that are worth showing; what differs where two cannot be compared.
     digits = 2
     compared = "references"
@@ -141,9 +145,34 @@ class Measure:
         found = self.metric._extract_corpus_statistics(self.hypotheses, [self.references])
         return numpy.array(found, dtype=float)
 
+    @property
+    def signature(self) -> str:
+        """How the score is computed, in sacrebleu's words."""
+        assert self.statistics is not None  # the signature takes the number of references from it
+        return str(self.metric.get_signature())
+
     def score_of(self, total: list[float]) -> float:
         """The score that sums of ``statistics`` over sentences give."""
         return float(self.metric._compute_score_from_stats(total).score)
+
+    def check_recorded(self, name: str) -> None:
+        """Check that the files still hold what was scored.
+
+        Args:
+            name: of the test set and the run
+
+        Raises:
+            ValueError: they give another score than the one recorded, computed the same way.
+        """
+        if self.recorded is None or self.recorded.signature != self.signature:
+            return
+        found = self.score_of(self.statistics.sum(0).tolist())
+        if abs(found - self.recorded.score) > 1e-6:
+            raise ValueError(
+                f"{name}: {self.label} was {self.recorded.score:.2f} when it was scored, and is "
+                f"{found:.2f} by its files as they are now: give the run's command again, or score "
+                "it again by evaluate.py"
+            )
 
 
 def measures(translation: Translation) -> list[Measure]:
