@@ -20,18 +20,11 @@ from typing import Any
 from ea_fairseq.files import check_outputs, read_json, write_json, write_lines
 from ea_fairseq.recipes import command
 from ea_fairseq.recipes.arguments import add_arguments
-from ea_fairseq.recipes.comparison import (
-    ALL_TOGETHER,
-    OtherSettings,
-    Row,
-    Runs,
-    compare,
-    left_to_chance,
-    read_runs,
-)
+from ea_fairseq.recipes.comparison import ALL_TOGETHER, Row, compare, left_to_chance
 from ea_fairseq.recipes.differences import differences, listed
 from ea_fairseq.recipes.recipe import load_recipe, recipe_path
 from ea_fairseq.recipes.runs import run_name, seed_folders, settings_of
+from ea_fairseq.recipes.systems import OtherSettings, Runs, read_runs
 from ea_fairseq.recipes.tables import mean_and_deviation, table
 
 #: Recipe -> its row's name, in the order of table 6 of arXiv:2102.12895.

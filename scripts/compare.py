@@ -28,20 +28,16 @@ from pathlib import Path
 from statistics import mean
 
 from ea_fairseq.files import check_outputs, read_lines, write_json
-from ea_fairseq.recipes.comparison import (
-    ALL_TOGETHER,
-    Row,
+from ea_fairseq.recipes.comparison import ALL_TOGETHER, Row, compare, left_out, left_to_chance
+from ea_fairseq.recipes.differences import listed
+from ea_fairseq.recipes.scoring import check_lengths, check_words, text_measures
+from ea_fairseq.recipes.systems import (
     Runs,
     are_language_models,
-    compare,
     differing_settings,
-    left_out,
-    left_to_chance,
     read_runs,
     units_of,
 )
-from ea_fairseq.recipes.differences import listed
-from ea_fairseq.recipes.scoring import check_lengths, check_words, text_measures
 from ea_fairseq.recipes.tables import mean_and_deviation, table
 
 #: How the labels of scores of text begin, which a file has beside a run.

@@ -15,9 +15,9 @@ import argparse
 import sys
 from pathlib import Path
 
-from ea_fairseq.recipes.comparison import check_settings
 from ea_fairseq.recipes.curves import read_curves
 from ea_fairseq.recipes.runs import seed_folders
+from ea_fairseq.recipes.systems import check_settings
 
 
 def main(argv: list[str] | None = None) -> int:

@@ -19,10 +19,10 @@ from pathlib import Path
 from typing import Any
 
 from ea_fairseq.files import check_outputs, write_json
-from ea_fairseq.recipes.comparison import check_settings, differing_settings
 from ea_fairseq.recipes.differences import listed
 from ea_fairseq.recipes.milestones import read_progress
 from ea_fairseq.recipes.runs import seed_folders, settings_of
+from ea_fairseq.recipes.systems import check_settings, differing_settings
 from ea_fairseq.recipes.tables import mean_and_deviation, table
 
 COSTS = {"epochs": "epoch", "updates": "updates", "core hours": "core_hours"}

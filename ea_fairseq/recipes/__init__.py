@@ -32,6 +32,7 @@ scoring.py       every score, by sacrebleu
 block_losses.py  fairseq-eval-lm, with the loss of every block
 perplexity.py    what these losses come to, by words or characters
 significance.py  bootstrap over seeds and sentences
+systems.py       what two systems are: their runs, read from disk and checked
 comparison.py    two systems beside each other, test set by test set
 curves.py        learning curves out of fairseq's logs or TensorBoard
 curve_pictures.py  pictures of them
