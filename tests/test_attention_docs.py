@@ -46,5 +46,7 @@ def test_pictures_are_there_and_small():
 
 def test_limits_are_those_of_the_page():
     defaults = api.make_app.__kwdefaults__
-    assert f"{api.LONGEST_TEXT:,} characters" in TEXT
-    assert f"{defaults['seconds']:g} seconds, {defaults['most_waiting']}\nat a time" in TEXT
+    text = " ".join(TEXT.split())
+    assert f"{api.LONGEST_TEXT:,} characters" in text
+    assert f"{defaults['seconds']:g} seconds, {defaults['most_waiting']} at a time" in text
+    assert f"maps of pieces of up to {api._LONGEST_SIDE} tokens" in text

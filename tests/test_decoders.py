@@ -4,6 +4,7 @@ import ctypes
 import gc
 import re
 import threading
+import weakref
 
 import pytest
 import torch
@@ -255,6 +256,37 @@ def test_training_other_precisions_and_torch_alone_are_left_to_torch():
         assert compiled_model(model) is None
     model.decoder.layers[0].dropout_module.apply_during_inference = True
     assert compiled_model(model) is None
+
+
+def test_weights_that_change_are_compiled_anew():
+    """Half of the old ones, and words of the new, were the weights of no model."""
+    model, other = strong("ea_transformer_lite", seed=1), strong("ea_transformer_lite", seed=2)
+    batch, search = [[5, 6, 7, EOS], [9, EOS], [8, 4, EOS]], Search(max_len_b=9)
+    owner = BeamSearch([model], model.decoder.dictionary)
+    before, compiled = owner(batch, search), owner.compiled
+    assert owner(batch, search) == before and owner.compiled is compiled
+    model.load_state_dict(other.state_dict())
+    expected = searched(other, batch, search, compiled=True)
+    assert owner(batch, search) == expected != before
+    with torch.no_grad():
+        for changed in (model, other):
+            changed.encoder.layers[0].fc1.weight.mul_(-1)
+    assert owner(batch, search) == searched(other, batch, search, compiled=True) != expected
+    # What is drawn at random in training is drawn here, too.
+    assert owner.usable() is owner.compiled
+    model.train()
+    assert owner.usable() is None
+
+
+def test_what_the_library_holds_is_not_freed_while_the_process_ends():
+    """Another thread may be in it: a page's, with the last request."""
+    owner = BeamSearch(
+        [strong("ea_transformer_lite")], strong("ea_transformer_lite").decoder.dictionary
+    )
+    held = [owner.compiled.encoder, owner.compiled.decoder]
+    held.append(held[1].begin(held[0]([[5, EOS]]), [2]))
+    finalizers = {id(found[0]): f for f in weakref.finalize._registry if (found := f.peek())}
+    assert [finalizers[id(one)].atexit for one in held] == [False] * 3
 
 
 def test_a_source_with_padding_inside_is_left_to_torch():

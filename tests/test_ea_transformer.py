@@ -703,6 +703,18 @@ def test_options_without_effect_are_refused(options, named):
     build("ea_transformer_lite", **everything | options)
 
 
+def test_options_without_effect_are_told_of_where_somebody_gives_all_of_them(caplog):
+    """Which looks like a checkpoint's: a plain Transformer was trained as a residual one."""
+    options = {"ea_variant": "encoder=residual", "ea_skip": "decoder"}
+    build("ea_transformer_lite", **options)
+    (message,) = {m for m in caplog.messages if "no effect" in m}
+    assert message.startswith("--ea-skip decoder has no effect: ")
+    caplog.clear()
+    build("ea_transformer_lite", **options | {"ea_skip": "encoder"})
+    build("ea_transformer_lite", ea_variant="encoder=plain,decoder=evolving", ea_skip="decoder")
+    assert not [m for m in caplog.messages if "no effect" in m]
+
+
 def test_a_chain_says_alpha_where_its_variants_have_others():
     """Base's alpha is evolving attention's, which uses none here; predictive's is another."""
     chain = "encoder=predictive,decoder=evolving,encoder-decoder=evolving"

@@ -53,6 +53,19 @@ def check(models, batch, search):
     return found
 
 
+@pytest.mark.parametrize("sampling", [None, Sampling(seed=1)])
+def test_scores_that_are_no_numbers_are_no_empty_text(tmp_path, sampling):
+    model = LanguageModel(write_language_model(tmp_path / "model"))
+    with torch.no_grad():
+        model.models[0].decoder.layers[0].fc1.bias[0] = torch.nan
+    with pytest.raises(UserError, match="text 1: the model's scores are no numbers"):
+        model.generate(["w1", "w2"], sampling=sampling)
+    found = model.generate(["w1"], sampling=sampling, details=True)
+    assert [one.problem for one in found] == ["the model's scores are no numbers"]
+    with pytest.raises(UserError, match="text 1: the model's scores are no numbers"):
+        model.score(["w1"])
+
+
 @pytest.mark.parametrize("search", SETTINGS.values(), ids=SETTINGS.keys())
 @pytest.mark.parametrize("arch", ARCHITECTURES)
 def test_prefixes_of_all_lengths_in_a_batch_have_fairseqs_hypotheses(arch, search):

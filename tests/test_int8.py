@@ -138,7 +138,9 @@ def test_the_command_translates_with_bytes(tmp_path, capsys):
 def test_bytes_where_they_cannot_be_are_refused(tmp_path):
     path = write_folder(tmp_path / "model")
     other = write_folder(tmp_path / "other", options={"ea_variant": "residual"})
-    for model in (other, [path, path]):
+    chain = {"ea_variant": "encoder=residual,decoder=evolving,encoder-decoder=evolving"}
+    half = write_folder(tmp_path / "half", options=chain)  # of which only the decoder is compiled
+    for model in (other, half, [path, path]):
         with pytest.raises(UserError, match="dtype 'int8' is for one model with plain or evolving"):
             Translator(model, dtype="int8")
     with torch_alone(), pytest.raises(UserError, match="dtype 'int8' is for one model"):

@@ -42,6 +42,8 @@ def test_models_address_and_port_reach_the_server(monkeypatch, arguments, names,
     ("arguments", "message"),
     [
         (["a", "--port", "80"], "--port and --host go with --serve"),
+        (["a", "--plot", "x.png", "w1", "--port", "80"], "--port and --host go with --serve"),
+        (["a", "--plot", "x.png", "w1", "--host", "x"], "--port and --host go with --serve"),
         (["a", "--plot", "x.png", "w1", "--serve"], "--plot and --serve: give one of them"),
         (["--serve"], "the following arguments are required: model"),
         (["--plot", "x.png", "w1"], "the following arguments are required: model"),

@@ -13,6 +13,7 @@ from small_folders import answered, write_folder
 from time_limit import wait_for
 
 from ea_fairseq import Translator
+from ea_fairseq.page import api
 from ea_fairseq.translation.model_folder import Longest, Search
 
 LINES = ["w1 w2 w3", "", "w4", "w5 w6 w7 w8 w9 w1"]
@@ -49,6 +50,24 @@ def test_lines_cut_at_the_limit_are_named_at_the_end(tmp_path, capsys):
     reason = "the translation was cut at 2 tokens, the limit of its length"
     assert named == [f"ea-translate: line {number}: {reason}" for number in range(1, 21)]
     assert likewise == "ea-translate: likewise lines 21, 22, 23"
+
+
+def test_an_alternative_that_was_cut_says_so(tmp_path, capsys):
+    folder = write_folder(tmp_path / "model", search=Search(max_len_b=3))
+    texts = [f"w{i} w{j}" for i in range(9) for j in range(9)]
+    found = Translator(folder).translate(texts, n_best=3, details=True)
+    cut = [number for number, best in enumerate(found) if not best[0].problem and best[2].problem]
+    source = texts[cut[0]]
+    code, answers = translate(folder, source.encode(), "--n-best", "3", "--json")
+    (answer,) = (json.loads(line) for line in answers if line)
+    problems = [one["problem"] for one in answer["translations"]]
+    assert code == 0 and problems == [one.problem for one in found[cut[0]]]
+    assert answer["problem"] is None and problems[2].startswith("the translation was cut at 3 ")
+    assert capsys.readouterr().err == f"ea-translate: line 1: {problems[2]}\n"
+    (piece,) = api._pieces(
+        Translator(folder), api.TranslateRequest(text=source, model="x", n_best=3)
+    )
+    assert piece.problem == problems[2]
 
 
 def test_scores_alternatives_and_alignments(folder):

@@ -1,6 +1,9 @@
 """`Translator`: every text gets its translation, in its place, whole or with a word why not."""
 
+import copy
+import gc
 import itertools
+import pickle
 import subprocess
 import sys
 import threading
@@ -12,6 +15,7 @@ from small_folders import WORDS, write_folder
 from ea_fairseq import Translator
 from ea_fairseq.errors import UserError
 from ea_fairseq.kernels.library import torch_alone
+from ea_fairseq.page import api
 from ea_fairseq.text.processing import TextSettings
 from ea_fairseq.text.tokens import Tokenization
 from ea_fairseq.translation.model_folder import Longest, Search
@@ -192,12 +196,68 @@ def test_several_models_read_what_each_of_them_can(tmp_path):
             translator.translate("w1 " * 10, long="whole")
 
 
-def test_a_translation_cut_at_the_limit_says_so(tmp_path):
+def test_several_models_split_what_any_of_them_was_not_trained_on(tmp_path):
+    """Each reads what the one that was trained on the shortest texts can read."""
+    longest = {"a": Longest(40, 5), "b": Longest(8, 1), "c": Longest()}
+    folders = [
+        write_folder(tmp_path / name, text=MOSES, longest=most) for name, most in longest.items()
+    ]
+    for order in (folders, folders[::-1]):
+        translator = Translator(order)
+        assert translator.parts("W1 w2. W3 w4.") == ["W1 w2.", "W3 w4."]
+        with pytest.raises(UserError, match="2 sentences; the model was trained on 1"):
+            translator.translate("W1 w2. W3 w4.", long="refuse")
+        with pytest.raises(UserError, match="9 subwords in one piece; the model was trained on 8"):
+            translator.translate("w1 " * 9, long="refuse")
+    assert Translator(folders[::2]).parts("W1 w2. W3 w4.") == ["W1 w2. W3 w4."]
+
+
+def test_the_rest_of_a_sentence_stays_without_the_next_one(tmp_path):
+    """The last clause of a long sentence and the next sentence were one piece."""
+    path = write_folder(tmp_path / "model", text=MOSES, longest=Longest(8, 1))
+    line = "w1 w1 w1 w1 w1, w2 w2 w2 w2, w3 w3 w3, w4 w4 w4 w4. W5 w5."
+    pieces = ["w1 w1 w1 w1 w1,", "w2 w2 w2 w2,", "w3 w3 w3,", "w4 w4 w4 w4.", "W5 w5."]
+    assert Translator(path).parts(line) == pieces
+
+
+def test_the_page_translates_in_the_same_pieces(tmp_path):
+    """Split again, a piece without capitals has other sentences."""
+    path = write_folder(tmp_path / "model", text=MOSES, longest=Longest(12, 1))
+    translator = Translator(path)
+    for line in ("W1. 3 w2. w3.", "W1 w2. W3!\n\nW4 w5, w6 w7. w8 w9?"):
+        parts = translator.translate(line, details=True).parts
+        pieces = list(api._pieces(translator, api.TranslateRequest(text=line, model="x")))
+        read = [piece.source_tokens for piece in pieces if piece.source_tokens]
+        assert read == [part.source_tokens for part in parts] and len(read) > 1
+
+
+def test_a_copy_translates_when_the_original_is_gone(folder):
+    """It had the address of what was freed."""
+    original = Translator(folder)
+    expected = original.translate(TEXTS, details=True, attention=False)
+    for copied in (copy.deepcopy(original), pickle.loads(pickle.dumps(original._beam_search))):
+        held = original._beam_search.compiled
+        for part in (held.encoder, held.decoder):
+            with pytest.raises(TypeError, match="neither copied nor pickled: make another"):
+                copy.copy(part)
+        search = getattr(copied, "_beam_search", copied)
+        assert search.compiled.decoder.handle != held.decoder.handle
+    copied = copy.deepcopy(original)
+    del original, held, part
+    gc.collect()
+    assert copied.translate(TEXTS, details=True, attention=False) == expected
+
+
+def test_a_translation_cut_at_the_limit_says_so(tmp_path, caplog):
     path = write_folder(tmp_path / "model", search=Search(max_len_b=2))
     found = Translator(path).translate(TEXTS, details=True)
     cut = [translation for translation in found if len(translation.tokens) == 3]
     assert cut and all(t.problem == CUT for t in cut)
     assert all(t.problem is None for t in found if t not in cut)
+    assert caplog.messages == []
+    assert Translator(path).translate(TEXTS) == [translation.text for translation in found]
+    numbers = [number for number, t in enumerate(found, start=1) if t in cut]
+    assert caplog.messages == [f"text {number}: {CUT}" for number in numbers]
 
 
 def test_scores_that_are_no_numbers_are_no_empty_line(tmp_path):

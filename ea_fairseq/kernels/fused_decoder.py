@@ -1,14 +1,13 @@
 """A Transformer's decoder with plain or evolving attention, a whole step of a search at once."""
 
 import ctypes
-import weakref
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
 
-from .library import address, fields, load_library
+from .library import Held, address, fields, load_library
 from .transformer_parts import (
     Attention,
     AttentionParts,
@@ -58,7 +57,7 @@ class Rules:
     unk_penalty: float
 
 
-class FusedDecoder:
+class FusedDecoder(Held):
     """A decoder's weights, packed for the compiled library, float32 or int8 on the CPU.
 
     Later changes of the weights have no part in it, but for those of embedded words, which are read
@@ -79,8 +78,7 @@ class FusedDecoder:
             linear(parts.output, packed),
         )
         self.vocabulary = parts.output.out_features
-        self.handle = library.decoder_new(ctypes.byref(weights))
-        weakref.finalize(self, library.decoder_free, self.handle)
+        self.handle = self.hold(library.decoder_new(ctypes.byref(weights)), library.decoder_free)
 
     def begin(self, encoded: Tensor, lengths: Sequence[int]) -> "FusedDecoding":
         """Starts a search.
@@ -92,7 +90,7 @@ class FusedDecoder:
         return FusedDecoding(self, encoded, lengths)
 
 
-class FusedDecoding:
+class FusedDecoding(Held):
     """One search: what its steps leave for later ones. Not for several threads at once."""
 
     def __init__(self, decoder: FusedDecoder, encoded: Tensor, lengths: Sequence[int]):
@@ -102,8 +100,8 @@ class FusedDecoding:
         library = _library()
         self._decoder = decoder
         given = _Encoded(*(address(encoded), len(counts), address(counts), torch.get_num_threads()))
-        self._handle = library.decoding_new(decoder.handle, ctypes.byref(given))
-        weakref.finalize(self, library.decoding_free, self._handle)
+        new = library.decoding_new(decoder.handle, ctypes.byref(given))
+        self._handle = self.hold(new, library.decoding_free)
 
     def step(
         self,

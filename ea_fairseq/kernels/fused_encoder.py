@@ -2,14 +2,13 @@
 
 import ctypes
 import sys
-import weakref
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
-from .library import address, fields, load_library
+from .library import Held, address, fields, load_library
 from .transformer_parts import (
     Attention,
     AttentionParts,
@@ -32,7 +31,7 @@ class EncoderLayerParts:
     network: NetworkParts
 
 
-class FusedEncoder:
+class FusedEncoder(Held):
     """An encoder's weights, packed for the compiled library, float32 or int8 on the CPU.
 
     Later changes of the weights have no part in it, but for those of embedded words, which are read
@@ -54,8 +53,7 @@ class FusedEncoder:
         self._vocabulary, self._width = parts.words.shape
         #: The longest sentence that there are positions for.
         self.longest = sys.maxsize if parts.positions is None else len(parts.positions)
-        self._handle = library.encoder_new(ctypes.byref(weights))
-        weakref.finalize(self, library.encoder_free, self._handle)
+        self._handle = self.hold(library.encoder_new(ctypes.byref(weights)), library.encoder_free)
 
     def __call__(self, sentences: Sequence[Sequence[int]]) -> Tensor:
         """Encodes sentences, of which none is empty or has padding.

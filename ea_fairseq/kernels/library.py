@@ -10,6 +10,7 @@ import functools
 import logging
 import os
 import subprocess
+import weakref
 from collections.abc import Callable, Iterator
 from contextvars import ContextVar
 from typing import Any
@@ -133,6 +134,28 @@ def load_library() -> ctypes.CDLL | None:
             reason.strip().splitlines()[0] if reason.strip() else type(error).__name__,
         )
         return None
+
+
+class Held:
+    """Something that the library holds, by its address there, as long as the object lives."""
+
+    def hold(self, handle: int, free: Callable[[int], None]) -> int:
+        """Frees it with the object; at the end of the process not at all, when another thread may
+        still be in it.
+
+        Args:
+            handle: its address
+            free: the library's function
+
+        Returns:
+            the address
+        """
+        weakref.finalize(self, free, handle).atexit = False
+        return handle
+
+    def __reduce__(self) -> Any:
+        # Of a copy, here or in another process, the address would be that of something else.
+        raise TypeError(f"{type(self).__name__} is neither copied nor pickled: make another")
 
 
 class Heads(ctypes.Structure):

@@ -1,5 +1,6 @@
 """The options of an architecture: its variant's defaults, and what cannot be combined with ours."""
 
+import logging
 import math
 from argparse import Namespace
 from collections.abc import Sequence
@@ -9,7 +10,9 @@ from typing import Any
 from ..config import EAOptions, owned_options, parse_chain
 from ..errors import UserError
 from ..variants import ATTENTIONS, Architecture, Variant
-from ..variants.options import flag, listed
+from ..variants.options import as_text, flag, listed
+
+logger = logging.getLogger(__name__)
 
 
 def refuse_unsupported(args: Namespace) -> None:
@@ -94,27 +97,36 @@ def ea_defaults(
             )
     options = EAOptions.from_namespace(args)
     kept = options.as_given()
-    _refuse_without_effect(options, given, attentions)
+    _refuse_without_effect(options, given, attentions, architecture)
     for attribute in [name for name in vars(args) if name.startswith("ea_") and name not in kept]:
         delattr(args, attribute)  # given, and left out at its default all the same
     for attribute, value in kept.items():
         setattr(args, attribute, value)
 
 
-def _refuse_without_effect(options: EAOptions, given: set[str], attentions: Sequence[str]) -> None:
+def _refuse_without_effect(
+    options: EAOptions, given: set[str], attentions: Sequence[str], architecture: Architecture
+) -> None:
     """Refuses an option that somebody gave and that no attention of the model uses.
 
     A checkpoint, or a folder made of it, has all of them, used or not; and so have arguments that
-    were here before: fairseq completes them twice.
+    were here before: fairseq completes them twice. There, what is not used is at its default, or
+    somebody gave them all: which is told.
     """
-    if options.as_given().keys() <= given:
-        return
+    complete = options.as_given().keys() <= given
     effects: dict[str, list[str | None]] = {}
+    values: dict[str, set[Any]] = {}
     for name, chosen in options.options.items():
         places = [place for place in attentions if options.chain.get(place) == name]
         reasons = chosen.without_effect(places)
         for item in fields(chosen):
             effects.setdefault(item.name, []).append(reasons.get(item.name))
+            usual = {item.default, architecture.options.get(item.name)}
+            values.setdefault(item.name, set()).update({getattr(chosen, item.name)} - usual)
     for option, reasons in sorted(effects.items()):
-        if f"ea_{option}" in given and None not in reasons:
+        if f"ea_{option}" not in given or None in reasons:
+            continue
+        if not complete:
             raise UserError(f"{flag(option)} would have no effect: {reasons[0]}: leave it out")
+        for value in values[option]:
+            logger.warning("%s %s has no effect: %s", flag(option), as_text(value), reasons[0])

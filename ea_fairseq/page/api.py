@@ -16,7 +16,7 @@ from fastapi.responses import FileResponse, HTMLResponse, JSONResponse, Streamin
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
 from ..errors import UserError
-from ..translation.translator import Part, Translation, Translator, space
+from ..translation.translator import Part, Translation, Translator, first_problem, space
 from ..translation.views import axis_tokens, layer_views, of_head, of_number
 from ..variants.options import ATTENTIONS
 from .description import description_page
@@ -91,7 +91,10 @@ class Alternative(BaseModel):
     """One translation of a piece of text."""
 
     text: str
-    score: float = Field(description="mean log-probability of a token, to base 2")
+    score: float = Field(
+        description="log-probability to base 2, divided by the number of tokens (to the power of "
+        "the model's length penalty)"
+    )
     tokens: list[str]
     words: list[Word]
     attention: list[list[float]] | None = Field(
@@ -327,7 +330,8 @@ def _pieces(translator: Translator, request: TranslateRequest) -> Iterator[Piece
     for number, line in enumerate(lines):
         for place, unit in enumerate(translator.parts(line)):
             joint = ("\n" if number else "") if place == 0 else _between(translator)
-            found = translator.translate(unit, n_best=n_best, details=True)
+            # Split again, a part without capitals would end in other places.
+            found = translator.translate(unit, n_best=n_best, long="whole", details=True)
             yield from _as_pieces(translator, joint, found if n_best > 1 else [found])
 
 
@@ -349,7 +353,7 @@ def _as_pieces(translator: Translator, joint: str, found: list[Translation]) -> 
             source_tokens=part.source_tokens,
             source_words=_words(translator, part.source_tokens),
             translations=[_alternative(translator, part) for part in parts],
-            problem=best.problem,
+            problem=first_problem(found),
         )
 
 

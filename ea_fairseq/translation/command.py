@@ -69,8 +69,9 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     shown.add_argument(
         "--scores",
         action="store_true",
-        help="a score and a tab before each translation: mean log-probability of its tokens, to "
-        "base 2, as fairseq-generate prints it",
+        help="a score and a tab before each translation, as fairseq-generate prints it: its "
+        "log-probability to base 2, divided by the number of its tokens (to the power of the "
+        "length penalty)",
     )
     shown.add_argument(
         "--alignments",
@@ -103,7 +104,7 @@ def _translate(models: list[Path], args: argparse.Namespace) -> line_command.Out
     if talking:
         print("loading ...", end="", file=sys.stderr, flush=True)
 
-    from .translator import Translator
+    from .translator import Translator, first_problem
 
     translator = Translator(models, device=args.device, dtype=args.dtype, threads=args.threads)
     options: dict[str, Any] = {"beam": args.beam, "lenpen": args.lenpen, "n_best": args.n_best}
@@ -125,7 +126,7 @@ def _translate(models: list[Path], args: argparse.Namespace) -> line_command.Out
         **options,
     )
     found = (answer if isinstance(answer, list) else [answer] for answer in answers)
-    written = ((_shown(texts, args), texts[0].problem, bool(texts[0].parts)) for texts in found)
+    written = ((_shown(texts, args), first_problem(texts), bool(texts[0].parts)) for texts in found)
     return line_command.write(args.output, written)
 
 
@@ -159,7 +160,7 @@ def _json(found: list[Translation], args: argparse.Namespace) -> str:
         }
         if args.alignments:
             entry["alignments"] = _alignments(translation)
-        alternatives.append(entry)
+        alternatives.append(entry | {"problem": translation.problem})
     content |= alternatives[0] if args.n_best == 1 else {"translations": alternatives}
     content["problem"] = best.problem
     return json.dumps(content, ensure_ascii=False)

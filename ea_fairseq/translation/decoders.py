@@ -11,6 +11,7 @@ from fairseq.models import (
     FairseqIncrementalDecoder,
     FairseqLanguageModel,
 )
+from fairseq.models.lstm import LSTMEncoder
 from fairseq.modules import MultiheadAttention
 from torch import Tensor
 
@@ -61,7 +62,16 @@ class TorchDecoder:
         attention = output[1].get("attn") if isinstance(output[1], dict) else output[1]
         if isinstance(attention, list):
             attention = attention[0]
-        return scores, None if attention is None else attention[:, -1]
+        return scores, None if attention is None else self._padded_left(attention[:, -1])
+
+    def _padded_left(self, attention: Tensor) -> Tensor:
+        """Attention (rows, src_len) to sources padded on the left, as they were given: fairseq's
+        LSTM moves the padding to the right."""
+        if not isinstance(getattr(self.model, "encoder", None), LSTMEncoder):
+            return attention
+        *_, padding = self.encoded  # (src_len, rows)
+        columns = torch.arange(len(padding), device=attention.device)
+        return attention.gather(1, (columns - padding.sum(dim=0)[:, None]) % len(padding))
 
     def reorder(self, order: Tensor) -> None:
         """Goes on with other rows."""

@@ -93,8 +93,9 @@ def make_parser() -> argparse.ArgumentParser:
     shown.add_argument(
         "--scores",
         action="store_true",
-        help="a score and a tab before each text: mean log-probability of its tokens, those of the "
-        "beginning too, to base 2, as fairseq-interactive prints it",
+        help="a score and a tab before each text, as fairseq-interactive prints it: its "
+        "log-probability to base 2, divided by the number of its tokens, those of the beginning "
+        "too (to the power of the length penalty)",
     )
     shown.add_argument(
         "--json", action="store_true", help="an object a line instead, with tokens and scores"

@@ -87,7 +87,7 @@ class LanguageModel(TextModel):
     """Goes on with texts, and scores them, with a model folder, or with several that decide
     together.
 
-    Nothing changes after it is built: threads may share one. Arguments and errors are those of
+    Nothing changes by its use: threads may share one. Arguments and errors are those of
     `TextModel`.
     """
 
@@ -177,7 +177,8 @@ class LanguageModel(TextModel):
             of a text its `Likelihood`, of a list a list
 
         Raises:
-            UserError: naming the text, where one is longer than the model can read.
+            UserError: naming the text, where one is longer than the model can read, or its scores
+                are no numbers.
         """
         texts, one = as_list("text", text)
         check_whole_number("max_tokens", max_tokens)
@@ -190,6 +191,8 @@ class LanguageModel(TextModel):
         for batch in self.batches(tokens, max_tokens):
             numbers = [self.numbers(tokens[i]) for i in batch]
             for i, read, scores in zip(batch, numbers, self._scores(numbers), strict=True):
+                if any(map(math.isnan, scores)):
+                    raise UserError(f"text {i + 1}: {NO_NUMBERS}")
                 found[i] = Likelihood(texts[i], [*(words[n] for n in read[:-1]), EOS], scores)
         return found[0] if one else [found[i] for i in range(len(texts))]
 
@@ -264,6 +267,8 @@ class LanguageModel(TextModel):
         hypotheses = dict(zip(readable, found, strict=True))
         for i in (i for i, found in hypotheses.items() if not found):
             problems[i] = NO_NUMBERS
+            if not request.details:
+                raise UserError(f"text {first + i + 1}: {NO_NUMBERS}")
         for i, prefix in enumerate(prefixes):
             if problems[i] is None:
                 results = [self._result(prefix, tokens[i], h) for h in hypotheses[i]]

@@ -15,11 +15,12 @@ from typing import Any
 import torch
 from fairseq.data import Dictionary
 from fairseq.models import FairseqEncoderDecoderModel, FairseqLanguageModel
-from torch import Tensor
+from torch import Tensor, nn
 
 from ..errors import UserError
 from ..kernels.fused_decoder import Rules
-from .compiled import compiled_model, is_available_for
+from ..kernels.fused_encoder import FusedEncoder
+from .compiled import CompiledModel, compiled_model, is_available_for
 from .decoders import CompiledDecoder, TorchDecoder
 from .model_folder import Search
 from .sampling import Sampling
@@ -49,6 +50,8 @@ class BeamSearch:
     """Translates batches of sources, or goes on with batches of prefixes; keeps nothing between
     calls, so that threads may share it.
 
+    Weights that change are seen: what is compiled is compiled anew.
+
     Args:
         models: that decide together, by the mean of their probabilities; all of them translate, or
             all are language models
@@ -66,7 +69,28 @@ class BeamSearch:
         self.pad, self.eos, self.unk = dictionary.pad(), dictionary.eos(), dictionary.unk()
         self.vocabulary = len(dictionary)
         self.longest = min(model.max_decoder_positions() for model in models) - 1
-        self.compiled = compiled_model(self.models[0], int8) if len(self.models) == 1 else None
+        self.int8 = int8
+        self._compile()
+
+    def _compile(self) -> None:
+        self._compiled_of = _weights(self.models[0])
+        self.compiled = compiled_model(self.models[0], self.int8) if len(self.models) == 1 else None
+
+    def usable(self) -> CompiledModel | None:
+        """What is compiled, where it computes what the model would now."""
+        model = self.models[0]
+        if self.compiled is None or model.training or not is_available_for(model):
+            return None
+        if self._compiled_of != _weights(model):
+            self._compile()
+        return self.compiled
+
+    def __getstate__(self) -> dict[str, Any]:
+        return self.__dict__ | {"compiled": None}  # of no use in a copy
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self._compile()
 
     @torch.inference_mode()
     def __call__(
@@ -123,6 +147,15 @@ class BeamSearch:
         ]
         draw = None if sampling is None else _Draw(sampling, streams)
         return _Batch(self, None, prefixes, limits, search, draw, False, n_best).run()
+
+
+def _weights(model: nn.Module) -> list[tuple[int, int]]:
+    """What tells whether a model's weights are still those that they were: where each lies, and how
+    often it was changed, as far as torch counts that."""
+    return [
+        (weight.data_ptr(), 0 if weight.is_inference() else weight._version)
+        for weight in model.parameters()
+    ]
 
 
 @dataclass(frozen=True)
@@ -224,12 +257,11 @@ class _Batch:
         if self.source_lists is None:
             self.decoders = [TorchDecoder(model, None, self._temperature) for model in owner.models]
             return
-        usable = owner.compiled is not None and is_available_for(owner.models[0])
-        if usable and not self.has_padding_inside:
+        usable = owner.usable()
+        if usable is not None and not self.has_padding_inside:
             rules = Rules(owner.pad, owner.eos, owner.unk, self.search.unkpen)
-            self.compiled = CompiledDecoder(
-                owner.compiled.decoder, self._encoded_rows(), self.lengths, rules
-            )
+            encoded = self._encoded_rows(usable.encoder)
+            self.compiled = CompiledDecoder(usable.decoder, encoded, self.lengths, rules)
             self.decoders = [self.compiled]
         else:
             self.decoders = [TorchDecoder(m, self._encoded(m)) for m in owner.models]
@@ -239,9 +271,8 @@ class _Batch:
         lengths = self.sources.ne(padding).sum(dim=1)
         return model.encoder(self.sources, src_lengths=lengths)
 
-    def _encoded_rows(self) -> Tensor:
+    def _encoded_rows(self, encoder: FusedEncoder | None) -> Tensor:
         """(positions, embed_dim) of the one model, one sentence after the other."""
-        encoder = self.owner.compiled.encoder
         if encoder is not None and max(self.lengths) <= encoder.longest:
             return encoder(self.source_lists)
         encoded = self._encoded(self.owner.models[0])["encoder_out"][0]
@@ -307,8 +338,11 @@ class _Batch:
         """
         owner, width = self.owner, self.width
         logits, totals = self._decode()
-        if totals is not None and totals.isnan().any():  # what is no number is impossible
-            logits, totals = (logits - totals).nan_to_num(nan=-math.inf), None
+        # What is no number is impossible.
+        if totals is None:
+            logits = logits.nan_to_num(nan=-math.inf, neginf=-math.inf)
+        elif totals.isnan().any():
+            logits, totals = (logits - totals).nan_to_num(nan=-math.inf, neginf=-math.inf), None
         logits[:, owner.pad] = -math.inf
         if self.search.unkpen:
             logits[:, owner.unk] -= self.search.unkpen

@@ -45,7 +45,7 @@ def is_wanted(args: argparse.Namespace) -> bool:
 
 def run(args: argparse.Namespace, parser: argparse.ArgumentParser) -> int:
     """What the command line asks for; returns the exit code."""
-    if args.serve is None and args.plot is None:
+    if args.serve is None and (args.port is not None or args.host is not None):
         parser.error("--port and --host go with --serve")
     if args.serve is not None and args.plot is not None:
         parser.error("--plot and --serve: give one of them")

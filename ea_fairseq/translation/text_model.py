@@ -31,7 +31,7 @@ _DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "int8": torch.f
 class TextModel:
     """A model folder, or several that decide together, ready for use.
 
-    Nothing changes after it is built: threads may share one.
+    Nothing changes by its use: threads may share one.
 
     Args:
         model: the folder; or a list of folders with equal dictionaries and text settings
@@ -78,7 +78,8 @@ class TextModel:
         except (RuntimeError, AssertionError) as error:  # torch built without the device, say
             raise UserError(f"device {device!r}: {str(error).splitlines()[0]}") from error
         self._beam_search = BeamSearch(self.models, self.target_dictionary, dtype == "int8")
-        if dtype == "int8" and self._beam_search.compiled is None:
+        compiled = self._beam_search.compiled
+        if dtype == "int8" and (compiled is None or compiled.encoder is None):
             raise UserError(
                 "dtype 'int8' is for one model with plain or evolving attention that translates, "
                 "on the CPU where there is a C++ compiler: choose float32"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import math
 import re
 import sys
@@ -18,7 +19,7 @@ from ..errors import UserError
 from ..text.sentences import split_sentences
 from ..text.usual_form import UsualForm
 from .attention_maps import LayerMaps, attention_maps
-from .model_folder import TRANSLATION, Search
+from .model_folder import TRANSLATION, Longest, Search
 from .search import Hypothesis
 from .text_model import (
     EOS,
@@ -29,6 +30,8 @@ from .text_model import (
     check_whole_number,
     in_buffers,
 )
+
+logger = logging.getLogger(__name__)
 
 #: What happens to text longer than what a model was trained on.
 LONG = ("split", "refuse", "whole")
@@ -108,7 +111,7 @@ class Translation:
 class Translator(TextModel):
     """Translates text with a model folder, or with several that decide together.
 
-    Nothing changes after it is built: threads may share one. Arguments and errors are those of
+    Nothing changes by its use: threads may share one. Arguments and errors are those of
     `TextModel`.
     """
 
@@ -157,7 +160,8 @@ class Translator(TextModel):
 
         Raises:
             UserError: for bad options; and without `details`, naming the texts, where some cannot
-                be translated. `Translation.problem` tells with `details`.
+                be translated. `Translation.problem` tells with `details`, also of translations that
+                were cut at the limit of their length; of these there is a warning without.
         """
         texts, one = as_list("text", text)
         request = self._request(beam, n_best, lenpen, max_tokens, long, details, attention)
@@ -220,11 +224,19 @@ class Translator(TextModel):
         """Tokens that every model can read at once, the end of sentence among them."""
         return min(model.encoder.max_positions() for model in self.models)
 
+    @cached_property
+    def _longest(self) -> Longest:
+        """The longest text that every model was trained on."""
+        found = [folder.config.longest for folder in self.folders]
+        tokens = [longest.tokens for longest in found if longest.tokens is not None]
+        sentences = [longest.sentences for longest in found if longest.sentences is not None]
+        return Longest(min(tokens, default=None), min(sentences, default=None))
+
     @property
     def _usual(self) -> int:
         """Subwords of the longest text that the models were trained on and can read."""
         readable = self._most - 1  # the end of sentence takes one
-        return min(self.config.longest.tokens or readable, readable)
+        return min(self._longest.tokens or readable, readable)
 
     def _request(
         self,
@@ -266,6 +278,8 @@ class Translator(TextModel):
             if not request.details:
                 if results[0].problem == NO_NUMBERS:
                     raise UserError(f"text {number}: {NO_NUMBERS}")
+                if problem := first_problem(results):
+                    logger.warning("text %d: %s", number, problem)
                 results = [result.text for result in results]
             yield results if request.n_best > 1 else results[0]
 
@@ -364,7 +378,7 @@ class Translator(TextModel):
         if long == "refuse":
             _check_length(tokens, self._usual, "was trained on")
             count = len(split_sentences(line, self.config.text.source_lang))
-            most = self.config.longest.sentences
+            most = self._longest.sentences
             if most is not None and count > most:
                 raise _TooLong(f"{count} sentences; the model was trained on {most}")
             return [tokens]
@@ -387,7 +401,7 @@ class Translator(TextModel):
         line = self._usual_form(line)
         readable, most = self._most - 1, self._usual
         sentences = split_sentences(line, self.config.text.source_lang)
-        most_sentences = self.config.longest.sentences or len(sentences)
+        most_sentences = self._longest.sentences or len(sentences)
         tokens = len(self.tokens(line)) if tokens is None else tokens
         if tokens <= most and len(sentences) <= most_sentences:
             return [line]
@@ -405,11 +419,11 @@ class Translator(TextModel):
                 fits = count + length <= most and in_group + new_sentence <= most_sentences
                 if groups and fits:
                     groups[-1] += between + unit if new_sentence else unit
-                else:
+                    count += length
+                    in_group += new_sentence
+                else:  # the rest of a sentence counts as one
                     groups.append(unit.strip())
-                    count = in_group = 0
-                count += length
-                in_group += new_sentence
+                    count, in_group = length, 1
         return groups
 
 
@@ -442,6 +456,11 @@ class _Pieces:
 
 class _TooLong(Exception):
     """A text that the model cannot take."""
+
+
+def first_problem(results: Iterable[Translation]) -> str | None:
+    """What is wrong with the best of a text's translations that has a problem, or None."""
+    return next((result.problem for result in results if result.problem), None)
 
 
 def space(language: str) -> str:
