@@ -24,9 +24,12 @@ import fairseq.tasks  # noqa: F401
 import sacrebleu  # noqa: F401
 import torch
 import torch._dynamo
+import warm_hydra
 from fairseq.trainer import Trainer
 
 import ea_fairseq
+
+warm_hydra.warm()
 
 USER_DIR = ea_fairseq.__path__[0]
 WORDS = [f"w{i}" for i in range(20)]

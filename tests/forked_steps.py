@@ -28,7 +28,7 @@ def in_forks(monkeypatch):
     """Have the runner run its commands so; scripts run in this process."""
     for module in (recipe_run, whole_recipe):
         monkeypatch.setattr(module, "execute", _execute)
-    monkeypatch.setattr(binarize, "_run", _preprocess)
+    monkeypatch.setattr(binarize, "_run", preprocess)
 
 
 def _execute(command, log, environment, lock=None, display=None):
@@ -44,6 +44,7 @@ def _execute(command, log, environment, lock=None, display=None):
     assert done.status == 0, done.errors()
 
 
-def _preprocess(arguments):
+def preprocess(arguments):
+    """Exit status and errors of fairseq-preprocess: what `binarize` runs, in a fork."""
     done = run("preprocess", *arguments[3:])
     return done.status, done.errors()

@@ -32,25 +32,38 @@ def noisy(lines, share, seed):
     return [" ".join(swap(word) for word in line.split()) for line in lines]
 
 
-@pytest.fixture
-def references(tmp_path):
+@pytest.fixture(scope="module")
+def lines():
     choose = random.Random(2)
-    lines = [" ".join(choose.choices(WORDS, k=choose.randint(6, 12))) for _ in range(60)]
-    write(tmp_path / "ref", lines)
-    return lines
+    return [" ".join(choose.choices(WORDS, k=choose.randint(6, 12))) for _ in range(60)]
 
 
 @pytest.fixture
-def systems(tmp_path, references):
+def references(tmp_path, lines):
+    write(tmp_path / "ref", lines)
+    return list(lines)
+
+
+@pytest.fixture(scope="module")
+def scored(tmp_path_factory, lines):
     """Two systems with two seeds each, as run_recipe.py leaves them; B is much better."""
+    path = tmp_path_factory.mktemp("scored")
+    write(path / "ref", lines)
     for system, share in {"A": 0.5, "B": 0.15}.items():
         for seed in (1, 2):
-            folder = tmp_path / system / f"seed{seed}"
-            write(folder / "hyp", noisy(references, share, seed))
-            files = ["--hypotheses", folder / "hyp", "--references", tmp_path / "ref"]
-            files += ["--tokenized-references", tmp_path / "ref"]
+            folder = path / system / f"seed{seed}"
+            write(folder / "hyp", noisy(lines, share, seed))
+            files = ["--hypotheses", folder / "hyp", "--references", path / "ref"]
+            files += ["--tokenized-references", path / "ref"]
             options = ["--target-lang", "en", "--json", folder / "scores" / "test.json"]
             assert evaluate.main([str(part) for part in files + options]) == 0
+    return path
+
+
+@pytest.fixture
+def systems(tmp_path, references, scored):
+    """These two, to be changed."""
+    shutil.copytree(scored, tmp_path, dirs_exist_ok=True)
     return tmp_path
 
 

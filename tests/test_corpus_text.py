@@ -92,7 +92,7 @@ def test_control_characters_and_separators_become_spaces_and_nothing_else_change
     assert clean_line("\ta\u00a0b ’c ") == "a\u00a0b ’c"
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 @example([["a@@", "b"], ["▁", "a▁b"]])
 @given(st.lists(st.lists(WORDS, min_size=1, max_size=6), min_size=1, max_size=5))
 @pytest.mark.parametrize("kind", ["bpe", "sentencepiece"])

@@ -195,7 +195,7 @@ LINES = st.lists(
 )
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(LINES, st.sampled_from([1, 2, 5]), st.booleans())
 @example([b"\xff\xfe", b"w1"], 1, True)
 def test_any_bytes_are_answered_or_known_as_another_file(lines, buffer_size, ended):
@@ -253,7 +253,7 @@ VALUES = st.one_of(
 NAMES = sorted(EvolvingOptions.__dataclass_fields__)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(st.sampled_from(NAMES), VALUES)
 @example("kernel_size", "1" * 5000)
 @example("alpha", "\x00\n\ud800")

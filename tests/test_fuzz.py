@@ -10,7 +10,7 @@ from fairseq_commands import corpus, trained
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-MORE = settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+MORE = settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 EXAMPLES = fuzz.ROOT / "examples" / "translation"
 
 

@@ -11,7 +11,7 @@ from small_folders import write_folder
 
 from ea_fairseq import Translator
 
-SOME = settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
+SOME = settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
 # Words of the model, which make translations longer than those of letters that it does not know.
 LETTERS = st.one_of(st.text(), st.sampled_from(["ea", "encoder", "w1 w5 w3", "w8\n\nw4 w4."]))
 ANYTHING = st.recursive(

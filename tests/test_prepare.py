@@ -19,6 +19,7 @@ import pytest
 import torch  # noqa: F401 (fairseq's data modules expect it)
 import yaml
 from fairseq.data import Dictionary, data_utils
+from forked_steps import preprocess
 from sacremoses import MosesTokenizer
 from subword_nmt.learn_bpe import learn_bpe
 from time_limit import wait_for
@@ -34,6 +35,13 @@ WORDS = {
     "en": "house dog street walks nice go over the little garden".split(),
     "fr": "maison chien rue marche belle aller dans le petit jardin".split(),
 }
+
+
+@pytest.fixture(autouse=True)
+def _in_forks(request, monkeypatch):
+    """fairseq-preprocess runs as it is installed in the first test, elsewhere in forks."""
+    if request.function is not test_an_own_corpus_becomes_binary_data_and_a_second_run_does_nothing:
+        monkeypatch.setattr(binarize, "_run", preprocess)
 
 
 def modified(folder: Path) -> dict[Path, int]:

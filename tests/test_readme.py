@@ -18,6 +18,7 @@ TRAIN = "fairseq-train bin --user-dir ea_fairseq"
 SMALL = {
     TRAIN: "--max-epoch 10 --encoder-layers 1 --decoder-layers 1 --num-workers 0",
     "bash examples/translation/demo.sh": "--set max-update=3 --set save-interval-updates=1"
+    " --set max-valid-steps=1"
     " --set generate.max-len-a=0 --set generate.max-len-b=5",  # an untrained model never ends
     "bash scripts/test.sh": "tests/test_errors.py",
 }
@@ -76,9 +77,17 @@ def test_commands_within_sentences_run_and_print_what_the_page_says():
     costs = run("python scripts/model_cost.py", ROOT)
     for parameters in re.findall(r"\d+,\d{3},\d{3}", ARCHITECTURES.read_text()):
         assert parameters in costs
-    worst = re.findall(
-        r"^(torch\.float\d+) +(.*?) +(\S+)$", run("python tests/worst_differences.py", ROOT), re.M
-    )
+    check_worst_differences("'a long chain' 'a chain' 'branches, evolving' pre-norm")
+
+
+@pytest.mark.slow
+def test_worst_differences_over_all_settings():
+    check_worst_differences("")
+
+
+def check_worst_differences(settings):
+    printed = run(f"python tests/worst_differences.py {settings}", ROOT)
+    worst = re.findall(r"^(torch\.float\d+) +(.*?) +(\S+)$", printed, re.M)
     assert len(worst) == 6
     for dtype, property, difference in worst:
         exact = dtype == "torch.float64"

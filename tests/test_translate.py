@@ -36,11 +36,14 @@ def translate(recipe, text, *options):
     return done.returncode, done.stdout.decode(), done.stderr.decode()
 
 
-def exit_code(recipe, folder):
-    """Of the command in this process, for a sentence in a file."""
-    (folder / "input").write_text("Ein Hund.\n")
-    files = ("--input", str(folder / "input"), "--output", str(folder / "output"))
-    return script.main(translator(recipe, *files)[2:])
+def exit_code(recipe, folder, text="Ein Hund.\n", *options):
+    """Of the command in this process, for text in a file."""
+    (folder / "input").write_text(text)
+    files = ("--input", folder / "input", "--output", folder / "output")
+    try:
+        return script.main(translator(recipe, *files, *options)[2:])
+    except SystemExit as stop:
+        return stop.code
 
 
 def test_raw_test_set_gets_the_translations_of_the_recipe(recipe):
@@ -67,29 +70,30 @@ def test_the_run_has_a_model_folder_that_knows_its_scores(recipe, tmp_path):
     assert exit_code(recipe, tmp_path) == 0 and config.stat().st_mtime_ns > before
 
 
-def test_two_sentences_in_a_line_are_both_translated(recipe):
+def test_two_sentences_in_a_line_are_both_translated(recipe, tmp_path, capsys):
     first, second = "Ein Hund mag das Buch.", "Ein Auto sieht das Haus."
-    lines = f"{first}\n{second}\n{first} {second}\n".encode()
-    code, output, _ = translate(recipe, lines)
-    answers = output.splitlines()
-    assert code == 0 and answers[2] == f"{answers[0]} {answers[1]}"
+    assert exit_code(recipe, tmp_path, f"{first}\n{second}\n{first} {second}\n") == 0
+    answers = (tmp_path / "output").read_text().splitlines()
+    assert answers[2] == f"{answers[0]} {answers[1]}"
     # Two short sentences: of no more subwords than one that was trained on.
-    refused = f"{first}\nEin Hund. Ein Hund.\n{first} {second} {first} {second}\n".encode()
-    code, output, errors = translate(recipe, refused, "--long", "refuse")
-    assert code == 1 and output.splitlines() == [answers[0], "", ""]
+    refused = f"{first}\nEin Hund. Ein Hund.\n{first} {second} {first} {second}\n"
+    assert exit_code(recipe, tmp_path, refused, "--long", "refuse") == 1
+    assert (tmp_path / "output").read_text().splitlines() == [answers[0], "", ""]
+    errors = capsys.readouterr().err
     assert "translate.py: line 2: 2 sentences; the model was trained on 1" in errors
     assert re.search(r"line 3: \d+ subwords in one piece; the model was trained on \d+\n", errors)
 
 
-def test_what_is_missing_is_named_in_one_line(recipe):
+def test_what_is_missing_is_named_in_one_line(recipe, tmp_path, capsys):
     for options, words in {
         ("--seed", "7"): "seed7: no such run; train first: ea-recipe",
         ("--work-dir", "/nowhere"): "/nowhere",
         ("--variant", "transformer"): "--variant",
     }.items():
-        code, output, errors = translate(recipe, b"Ein Hund.\n", *options)
-        assert code and output == "" and words in errors
-        assert len(errors.splitlines()) == 1
+        assert exit_code(recipe, tmp_path, "Ein Hund.\n", *options)
+        errors = capsys.readouterr().err
+        assert words in errors and len(errors.splitlines()) == 1
+        assert not (tmp_path / "output").exists()
 
 
 def test_a_damaged_model_is_named(recipe, tmp_path, capsys):

@@ -8,6 +8,7 @@ import pytest
 import torch
 from torch import nn
 
+from ea_fairseq.kernels.library import switch
 from ea_fairseq.variants import (
     VARIANTS,
     LogitTransform,
@@ -21,8 +22,11 @@ from ea_fairseq.variants import (
 )
 from ea_fairseq.variants.base import mix_heads
 
+# In the second pass of scripts/test.sh: of the other variants nothing is compiled.
+CASES = [case for case in contract.cases() if switch() != "0" or case[0] == "evolving"]
 
-@pytest.mark.parametrize("case", list(contract.cases()), ids=contract.case_id)
+
+@pytest.mark.parametrize("case", CASES, ids=contract.case_id)
 def test_the_contract_holds(case):
     contract.check(*case)
 
@@ -193,6 +197,7 @@ WRONG = {
 }
 
 
+@pytest.mark.skipif(switch() == "0", reason="of these variants nothing is compiled")
 @pytest.mark.parametrize("wrong", WRONG)
 @pytest.mark.parametrize("kind", contract.CAUSAL)
 def test_the_contract_finds_a_wrong_variant(wrong, kind, monkeypatch):

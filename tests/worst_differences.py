@@ -1,6 +1,6 @@
 """Prints the worst differences over the settings of test_ea_transformer.py, in two precisions.
 
-python tests/worst_differences.py
+python tests/worst_differences.py [SETTING ...]
 
 Scores are those of models with strong weights and convolutions, of the order of 10.
 """
@@ -44,8 +44,9 @@ def differences(options: dict, dtype: torch.dtype) -> dict[str, float]:
 
 
 def main() -> None:
+    names = sys.argv[1:] or list(SETTINGS)
     for dtype in (torch.float64, torch.float32):
-        found = [differences(options, dtype) for options in SETTINGS.values()]
+        found = [differences(SETTINGS[name], dtype) for name in names]
         for name in found[0]:
             print(f"{str(dtype):14} {name:15} {max(worst[name] for worst in found):.1e}")
 
