@@ -134,6 +134,26 @@ def check_metric(args: Any, where: str) -> None:
         )
 
 
+def check_schedule(args: Any, where: str) -> None:
+    """Checks that a training does not go on when its learning rate is 0.
+
+    Args:
+        args: all options, as fairseq's parser gives them
+        where: what messages call them
+
+    Raises:
+        ValueError: it would.
+    """
+    if getattr(args, "lr_scheduler", None) != "polynomial_decay" or args.end_learning_rate > 0:
+        return
+    total, last = float(args.total_num_update or 0), float(args.max_update or 0)
+    if 0 < total < last:
+        raise ValueError(
+            f"{where}: max-update is {last:g}, and polynomial_decay's learning rate is 0 from "
+            f"total-num-update {total:g} on: give that {last:g}, too"
+        )
+
+
 def check_together(args: Any, where: str) -> None:
     """Checks numbers that depend on each other.
 
@@ -154,6 +174,7 @@ def check_together(args: Any, where: str) -> None:
             )
     check_betas(args, f"{where}: ")
     check_metric(args, f"{where}: ")
+    check_schedule(args, where)
     beam, best = getattr(args, "beam", None), getattr(args, "nbest", None)
     if beam and best and best > beam:
         raise ValueError(f"{where}: nbest is {best}: choose from 1 to beam, {beam}")

@@ -18,6 +18,10 @@ import argparse
 import sys
 from pathlib import Path
 
+from ea_fairseq.corpus.config import tokenization
+from ea_fairseq.files import read_json_or_none
+from ea_fairseq.recipes.differences import differences, listed
+
 
 def main(argv: list[str] | None = None) -> int:
     """Export; the exit code is 0 when the folder is there."""
@@ -100,6 +104,15 @@ def export(args: argparse.Namespace) -> None:
     folders = (args.model.parent, args.model.absolute().parent.parent)  # averaged, checkpoints/
     run = next((folder for folder in folders if (folder / "text" / "codes").exists()), None)
     split = run is not None and (run / "text" / "codes").stat().st_size  # empty: into words alone
+    kept = None if run is None else read_json_or_none(run / "text" / "corpus.json")
+    if args.codes is not None and kept is not None:
+        given = tokenization(tokenize).as_json()
+        if changes := differences(kept["tokenize"], given):
+            print(
+                f"warning: {args.output} takes text otherwise than the model's recipe made it "
+                f"({listed(changes)}): export_model.py {run} FOLDER knows how it was made",
+                file=sys.stderr,
+            )
     if args.codes is None and split:
         print(
             f"warning: {args.output} takes text that is split into subwords; for a model that takes"

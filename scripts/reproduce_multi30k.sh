@@ -111,10 +111,11 @@ french() {
   train_both multi30k.en-fr --seeds 1 "${equal_budget[@]}"
 }
 
-# Dropout and warm-up are that recipe's; its learning rate, 5e-3, is for four times our tokens.
+# Dropout, warm-up and patience are that recipe's; its learning rate, 5e-3, is for four times our
+# tokens.
 published() {
   train_both multi30k.en-de --seeds 1 --name '{recipe}.published' --set share-all-embeddings=true \
-    --set dropout=0.3 --set lr=2e-3 --set warmup-updates=2000 --set max-epoch=200
+    --set dropout=0.3 --set lr=2e-3 --set warmup-updates=2000 --set patience=10 --set max-epoch=200
 }
 
 # A table, shown and kept; one of runs that are not finished is left out, with the reason.

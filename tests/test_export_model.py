@@ -156,6 +156,13 @@ def test_a_runs_folder_takes_its_text_scores_and_search_along(folders, tmp_path,
     warned = capsys.readouterr().err
     assert f"takes text as it is: export_model.py {run} FOLDER" in warned
     assert warned.count("\n") == 1
+    # With the codes, but without the rules of its tokenization.
+    given[1] = str(tmp_path / "other")
+    given += ["--codes", str(run / "text" / "codes")]
+    assert export_model.main([*given, "-s", "de", "-t", "en"]) == 0
+    warned = capsys.readouterr().err
+    assert "other takes text otherwise than the model's recipe made it (" in warned
+    assert f"export_model.py {run} FOLDER knows how" in warned and warned.count("\n") == 1
 
 
 def test_what_does_not_fit_is_one_line_and_writes_nothing(folders, tmp_path, capsys):

@@ -63,6 +63,19 @@ def test_sets_have_their_sizes_and_share_no_source_with_each_other_or_the_traini
     assert len(splits["train"]) == counts["kept"] - 35
 
 
+def test_what_is_held_out_is_fit_where_another_pair_with_its_source_is_not(tmp_path):
+    """The first pair with a source that was drawn was taken, and a good one thrown away."""
+    unfit = ("danke", "one two three four five six seven")
+    text = [unfit, ("danke", "thanks"), unfit]
+    for seed in range(1, 20):  # some of which draw that source for the test set
+        content = CORPUS.replace("{train: t}", "{train: t, valid: v}") + f"seed: {seed}\n"
+        splits, _ = prepared(tmp_path, content, "{test: 1}", [*text, ("b", "c")])
+        assert unfit not in [*splits["test"], *splits["train"]]
+        if splits["test"] == [("danke", "thanks")]:
+            return
+    pytest.fail("the source was never drawn")
+
+
 def test_accents_that_are_joined_make_no_difference(tmp_path):
     """The same sentences are held out, and none is lost between drawing and writing."""
     text = [(f"{source} ü", target) for source, target in pairs(200)]
@@ -99,6 +112,14 @@ def test_more_than_there_is_cannot_be_held_out():
         ("hold_out: {valid: 3}", "files has no test set"),
         ("hold_out: {train: 3, valid: 3}", "both hold_out and files: train"),
         ("hold_out: {valid: 3, ../x: 3}", "../x"),
+        (
+            "hold_out: {valid: 3, test: 3}\ntokenize: {normalize: [train]}",
+            "tokenize: normalize is [train]: hold_out takes test out of the training text",
+        ),
+        (
+            "hold_out: {valid: 3, test: 3}\ntokenize: {straight_apostrophes: [valid]}",
+            "tokenize: straight_apostrophes is [valid]: hold_out takes valid out of",
+        ),
         ("hold_out: 1", "hold_out is 1"),
         ("hold_out: yes please", "hold_out is 'yes please'"),
     ],

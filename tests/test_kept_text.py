@@ -148,6 +148,46 @@ def test_a_run_that_begins_anew_leaves_the_data_of_others_alone(recipe):
     assert run.data.name == "tiny.de-en"
 
 
+def test_files_are_looked_at_where_folders_differ_in_them_alone(recipe, main):
+    """Prepared on one machine and trained on another: it was trained on the older text."""
+    work = recipe.parents[1] / "work"
+    old = work / "data" / "tiny.de-en"
+    shutil.copytree(old, old.with_name("tiny.de-en-2"))
+    prepared = json.loads((old / "prepared.json").read_text())
+    prepared["inputs"] = dict.fromkeys(prepared["inputs"], "0" * 64)
+    (old.with_name("tiny.de-en-2") / "prepared.json").write_text(json.dumps(prepared))
+    loaded = load_recipe(recipe)
+    given = arguments(recipe, "--name", "new", "--steps", "train")
+    args = run_recipe.make_parser().parse_args(given)
+    with pytest.raises(ValueError, match="tiny.de-en-2 hold this corpus, of other files"):
+        whole_recipe.find_runs(loaded, load(loaded.corpus), args)
+    old_run = run_recipe.make_parser().parse_args(arguments(recipe, "--steps", "train"))
+    (run,) = whole_recipe.find_runs(loaded, load(loaded.corpus), old_run)
+    assert run.data == old  # what has begun goes on
+    args.raw = recipe.parent / "nowhere"
+    with pytest.raises(ValueError, match="--raw is .*nowhere: no such folder"):
+        whole_recipe.original_files(loaded, load(loaded.corpus), args)
+
+
+def test_a_corpus_whose_name_ends_in_a_number_keeps_its_data(recipe):
+    """It looked like the second data of another corpus, and was written over."""
+    work, run = recipe.parents[1] / "work", run_folder(recipe)
+    change_setting(recipe)
+    corpus = load(recipe.parent / "corpus.yml")
+    (work / "data" / "tiny.de-en").rename(work / "data" / "tiny-7")
+    (work / "runs" / "tiny.de-en").rename(work / "runs" / "tiny-7")
+    (work / "data" / "tiny").mkdir()
+    shutil.copytree(work / "data" / "tiny-7", work / "data" / "tiny", dirs_exist_ok=True)
+    shutil.copytree(work / "runs" / "tiny-7", work / "runs" / "tiny")
+    for number in range(2, 7):
+        (work / "runs" / f"tiny-{number}").mkdir()
+    assert folder_for(work, "tiny", corpus, None, []).name == "tiny-8"
+    assert not run.exists()
+    # And the other way round: the second data of the one is not the first of the other.
+    (work / "data" / "tiny").rename(work / "data" / "tiny-9")
+    assert folder_for(work, "tiny-9", corpus, None, []).name != "tiny-9"
+
+
 def test_data_of_runs_that_are_thrown_away_or_gone_leaves_its_place(recipe):
     work, run = recipe.parents[1] / "work", run_folder(recipe)
     change_setting(recipe)

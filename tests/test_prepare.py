@@ -548,6 +548,34 @@ def test_text_that_is_trained_on_is_no_test_set(tmp_path):
             inputs.locate(corpus, tmp_path, None, tmp_path)
 
 
+@pytest.mark.parametrize(
+    ("train", "test", "refused"),
+    [
+        ("[0, 90]", "[85, 95]", True),
+        ("[0, 90]", "[90, 95]", False),
+        ("[10, 20]", None, True),
+        (None, "[85, 95]", True),
+    ],
+)
+def test_bytes_that_are_trained_on_are_no_test_set(tmp_path, train, test, refused):
+    (tmp_path / "all").write_bytes(b"x" * 100)
+    parts = {
+        split: "{path: all, format: bytes" + (f", span: {span}" if span else "") + "}"
+        for split, span in (("train", train), ("test", test))
+    }
+    (tmp_path / "other").write_bytes(b"y" * 100)
+    (tmp_path / "corpus.yml").write_text(
+        f"language: en\nsubword: none\nfiles:\n  train: {parts['train']}\n"
+        f"  valid: {{path: other, format: bytes}}\n  test: {parts['test']}\n"
+    )
+    corpus = config.load(tmp_path / "corpus.yml")
+    if not refused:
+        assert inputs.locate(corpus, tmp_path, None, tmp_path)
+        return
+    with pytest.raises(ValueError, match="files: test is .*all, which train is too"):
+        inputs.locate(corpus, tmp_path, None, tmp_path)
+
+
 def test_one_file_is_not_taken_for_two(tmp_path):
     """Of a folder without those of the names, one test set's text was that of both."""
     (tmp_path / "corpus.yml").write_text(

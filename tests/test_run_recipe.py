@@ -20,16 +20,19 @@ from tiny_translation import REPOSITORY, SIZES, arguments, command, make_corpus,
 
 from ea_fairseq.compat.atomic_saving import save_checkpoint_file
 from ea_fairseq.compat.safe_loading import read_checkpoint
+from ea_fairseq.files import sha256, write_json
 from ea_fairseq.recipes import command as run_recipe
 from ea_fairseq.recipes.curves import read_curves
 from ea_fairseq.recipes.exporting import checkpoint_of_run
 from ea_fairseq.recipes.report import print_results, program
 from ea_fairseq.recipes.resuming import (
     check_when_to_stop,
+    comparable,
     progress,
     schedule_needs_max_update,
 )
 from ea_fairseq.recipes.runs import Run
+from ea_fairseq.recipes.steps import Step
 
 STEPS = ("train", "average", "generate", "evaluate")
 
@@ -316,6 +319,54 @@ def test_a_run_that_averages_no_longer_is_used_without_its_average(recipes, main
     assert not (run / "model").exists()
 
 
+def test_an_average_of_other_checkpoints_has_no_scores(recipes, main):
+    """Made again of what a cleaned folder still had, it stood under the scores of the old one."""
+    run = copy_run(recipes, "transformer_lite", "cleaned")
+    before = sha256(run / "averaged.pt")
+    options = ("--name", "cleaned", "--steps", "average")
+    (run / "averaged.pt").unlink()
+    assert main(recipes / "transformer_lite.yml", *options)[0] == 0
+    assert sha256(run / "averaged.pt") == before and (run / "results.json").exists()
+    for path in (run / "checkpoints").glob("checkpoint[0-9]*.pt"):
+        path.unlink()
+    (run / "averaged.pt").unlink()
+    code, output = main(recipes / "transformer_lite.yml", *options)
+    assert code == 0 and "average   is not what it was: its translations and scores are" in output
+    assert sha256(run / "averaged.pt") != before and not (run / "results.json").exists()
+    stamps = {path.name for path in (run / "steps").glob("*.json") if "started" not in path.name}
+    assert stamps == {"train.json", "average.json"}
+
+
+def test_fewer_kept_checkpoints_than_are_averaged_are_other_settings():
+    def settings(kept, averaged, option="keep-last-epochs"):
+        train = {"lr": 1, option: kept, "log-interval": kept}
+        return comparable({"train": train, "average": {"num-epoch-checkpoints": averaged}})
+
+    assert settings(10, 10) == settings(20, 10) == settings(-1, 10) == settings(None, 10)
+    assert settings("3", 10) != settings(10, 10) and settings(3, 10)["train"] == {
+        "lr": 1,
+        "keep-last-epochs": 3,
+    }
+    assert settings(3, 10, "keep-best-checkpoints") == settings(10, 10, "keep-best-checkpoints")
+    assert comparable({"train": {"keep-last-epochs": 3}}) == {"train": {}}  # of training alone
+
+
+def test_a_step_that_is_done_again_takes_its_time_anew(tmp_path):
+    """Translations that were deleted and made again took twice their time, by results.json."""
+    step = Step("generate", tmp_path, {"beam": 5})
+    step.start()
+    started = json.loads(step.started.read_text()) | {"began": time.time() - 100}
+    write_json(step.started, started)
+    step.log.parent.mkdir()
+    step.log.write_text("")  # a killed attempt's, whose time counts
+    step.start()
+    step.finish({})
+    assert 99 < step.seconds() < 110
+    step.start()
+    step.finish({})
+    assert step.seconds() < 10
+
+
 def test_a_recipe_is_the_same_from_within_its_folder(recipes, capfd, monkeypatch):
     monkeypatch.chdir(recipes)
     options = arguments(recipes / "transformer_lite.yml", "--dry-run")[1:]
@@ -516,9 +567,22 @@ def test_bad_input_is_refused_in_one_line_before_anything_runs(tmp_path, main):
     best += ["--set", "best-checkpoint-metric=bleu", "--set", f"{maximize}=true"]
     best += ["--set", "eval-bleu=true", "--set", "eval-bleu-remove-bpe=subword_nmt"]
     code, output = main(recipe, "--dry-run", *best)
+    assert code == 1 and "give 'train: keep-best-checkpoints'" in output  # none would be there
+    best += ["--set", "keep-best-checkpoints=2"]
+    code, output = main(recipe, "--dry-run", *best)
     assert code == 1 and f"'average: {maximize}' is false" in output
     assert "the worst checkpoints would be averaged" in output
     assert main(recipe, "--dry-run", *best, "--set", f"average.{maximize}=true")[0] == 0
+    code, output = main(recipe, "--dry-run", "--set", "average.num-update-checkpoints=2")
+    both = "'average' has num-epoch-checkpoints and num-update-checkpoints: give one of"
+    assert code == 1 and both in output
+    # From update 50 on nothing would be learned, and the average be of equal weights.
+    falling = ["--set", "lr-scheduler=polynomial_decay", "--set", "total-num-update=50"]
+    falling += ["--set", "max-update=90"]
+    code, output = main(recipe, "--dry-run", *falling)
+    assert code == 1 and "is 0 from total-num-update 50 on: give that 90, too" in output
+    assert main(recipe, "--dry-run", *falling, "--set", "end-learning-rate=1e-4")[0] == 0
+    assert main(recipe, "--dry-run", *falling, "--set", "total-num-update=90")[0] == 0
     code, output = main(recipe, "--set", "dropout=0.1", "lr=1e-3", "--dry-run")
     assert (code, output) == (
         1,

@@ -8,15 +8,11 @@ that are started as they are installed have hydra as it is.
 
 import copy
 import functools
-import logging
-from importlib import import_module
 
 from fairseq import options
 from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 from hydra._internal.config_repository import CachingConfigRepository
 from hydra.core.override_parser.overrides_parser import OverridesParser
-
-_COMMANDS = ("train", "generate", "interactive", "eval_lm", "validate", "preprocess")
 
 
 def _by_text(parse_rule):
@@ -38,12 +34,6 @@ def _copy_outermost(self, delegate):
 
 def warm():
     """Does once, before any fork, what all of them need."""
-    root = logging.getLogger()
-    before = root.handlers[:], root.level
-    for name in _COMMANDS:
-        import_module(f"fairseq_cli.{name}")  # each of which sets the root logger up
-    root.handlers[:], level = before
-    root.setLevel(level)
     OverridesParser.parse_rule = _by_text(OverridesParser.parse_rule)
     CachingConfigRepository.__init__ = _copy_outermost
     for parser, more in (

@@ -235,6 +235,10 @@ def _build(data: dict) -> Corpus:
     return corpus
 
 
+#: Rules of tokenization that may be those of some splits alone.
+_BY_SPLIT = ("nfc", "normalize", "straight_apostrophes", "printable_only")
+
+
 def _check_languages(data: dict) -> None:
     pair = [key for key in ("source_lang", "target_lang") if key in data]
     if "language" in data and pair:
@@ -265,6 +269,7 @@ def _check_splits(corpus: Corpus) -> None:
             raise ValueError(f"both hold_out and {key}: {name} are given: expected one of them")
     if corpus.held_out and corpus.reader != "plain":
         raise ValueError(f"hold_out: reader {corpus.reader} makes all splits itself, see sizes")
+    _check_held_out(corpus)
     if not corpus.test_sets:
         raise ValueError(f"{key} has no test set: expected train, valid and the test sets")
     for name in [*names, *corpus.held_out]:
@@ -272,6 +277,19 @@ def _check_splits(corpus: Corpus) -> None:
         if set(name) & set(", "):
             raise ValueError(
                 f"{key}: {name!r} has a space or a comma, which divide names elsewhere"
+            )
+
+
+def _check_held_out(corpus: Corpus) -> None:
+    """Refuse rules of tokenization that would not hold for what is held out: it is a part of the
+    training text, and processed with that."""
+    held = {name if name == "valid" else "test" for name in corpus.held_out}
+    for key in _BY_SPLIT:
+        kinds = set(getattr(corpus.tokenize, key))
+        if wrong := sorted(kind for kind in held if (kind in kinds) != ("train" in kinds)):
+            raise ValueError(
+                f"tokenize: {key} is [{', '.join(sorted(kinds))}]: hold_out takes {wrong[0]} out "
+                "of the training text, which has one rule for all: choose true or false"
             )
 
 
@@ -295,7 +313,7 @@ def tokenization(data: object) -> Tokenization:
     """
     settings = _section(Tokenization, data, "tokenize")
     lists = {}
-    for key in ("nfc", "normalize", "straight_apostrophes", "printable_only"):
+    for key in _BY_SPLIT:
         value = getattr(settings, key)
         if not isinstance(value, bool | list | tuple):
             raise ValueError(

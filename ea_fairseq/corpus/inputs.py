@@ -4,6 +4,7 @@ A file is looked for in the folder given with --raw, and nowhere else, if one is
 downloaded if the corpus lists it under `downloads`, and else expected beside the corpus.yml.
 """
 
+import math
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -23,6 +24,15 @@ class Source:
     name: str  # the file's, as looked for
     member: str | None = None  # what is meant inside the archive `file`
     span: tuple[int, int] | None = None  # the first byte, and the one after the last
+
+    def overlaps(self, other: "Source") -> bool:
+        """Whether some of the text is in both."""
+        if (self.file.resolve(), self.member) != (other.file.resolve(), other.member):
+            return False
+        (begin, end), (first, last) = (
+            (0, math.inf) if source.span is None else source.span for source in (self, other)
+        )
+        return begin < last and first < end
 
 
 # split -> (source side, target side) per part, or of one language (its file,)
@@ -62,10 +72,10 @@ def locate(corpus: Corpus, folder: Path, raw: Path | None, downloads: Path | Non
 
 def _check_not_trained_on(sources: Sources) -> None:
     """Refuses a text to measure with that is trained on as well."""
-    trained_on = {source for pair in sources.get("train", ()) for source in pair}
+    trained_on = [source for pair in sources.get("train", ()) for source in pair]
     for split, pairs in sources.items():
         for source in (source for pair in pairs for source in pair):
-            if split != "train" and source in trained_on:
+            if split != "train" and any(source.overlaps(other) for other in trained_on):
                 raise ValueError(
                     f"files: {split} is {source.label}, which train is too: its scores would be of "
                     "text learned by heart; to hold some of it out, see hold_out"

@@ -295,6 +295,11 @@ def tokenize_splits(
     dropped: Counter[str] = Counter()
     apart: Counter[str] = Counter()
     left = dict(held or {})
+
+    def fit(lines: Lines) -> bool:
+        """As for `holding_out.draw`: of pairs with one source, the first may be unfit."""
+        return trainable(lines[: len(corpus.languages)], corpus.clean, unit=corpus.clean.unit)
+
     for split, text in ((split, text) for split, parts in texts.items() for text in parts):
         function = partial(tokenize_chunk, corpus, split)
         for chunk in ordered_map(function, text.pairs, workers, f"tokenize {split}"):
@@ -303,7 +308,7 @@ def tokenize_splits(
                 if split == "train":
                     read += 1
                     number = key(lines[0], corpus.seed) if held else 0
-                    if number in left and reason != "empty" and text.tag is None:
+                    if number in left and reason != "empty" and text.tag is None and fit(lines):
                         to, reason = left.pop(number), None
                     elif held and number in held:
                         reason = "same source as one held out"

@@ -105,18 +105,28 @@ def folder_for(
         inputs: the corpus' original files, see `kept_text.changes`
         anew: runs that are thrown away, and so need no data
     """
+    if found := folders_with(work_dir, corpus_name, corpus, inputs):
+        return found[0]
     present = list(_present(work_dir, corpus_name))
-    for folder in present:
-        for name in ("prepared.json", "state.json"):
-            found = read_json_or_none(folder / name)
-            if found is not None and not _changes(found, corpus, inputs):
-                return folder
-    needed = _needed(work_dir, corpus_name, anew)
+    needed = _needed(work_dir, anew)
     for folder in present:
         if folder not in needed and not is_locked(folder):
             return folder
     beside = (present[0].with_name(f"{corpus_name}-{number}") for number in count(2))
-    return next(folder for folder in beside if folder not in present)
+    taken = {*present, *needed}
+    return next(f for f in beside if f not in taken and not _is_a_corpus(work_dir, f))
+
+
+def folders_with(
+    work_dir: Path, corpus_name: str, corpus: Corpus, inputs: Inputs | None
+) -> list[Path]:
+    """The folders that hold the data of a corpus, prepared or begun; args as for `folder_for`."""
+    found = []
+    for folder in _present(work_dir, corpus_name):
+        contents = (read_json_or_none(folder / name) for name in ("prepared.json", "state.json"))
+        if any(c is not None and not _changes(c, corpus, inputs) for c in contents):
+            found.append(folder)
+    return found
 
 
 def _present(work_dir: Path, corpus_name: str) -> Iterator[Path]:
@@ -124,12 +134,21 @@ def _present(work_dir: Path, corpus_name: str) -> Iterator[Path]:
     root = work_dir / "data"
     yield root / corpus_name
     numbered = re.compile(re.escape(corpus_name) + r"-(\d+)")
-    found = [(m, path) for path in root.glob("*") if (m := numbered.fullmatch(path.name))]
+    found = [
+        (match, path)
+        for path in root.glob("*")
+        if (match := numbered.fullmatch(path.name)) and not _is_a_corpus(work_dir, path)
+    ]
     yield from (path for _, path in sorted(found, key=lambda item: int(item[0][1])))
 
 
-def _needed(work_dir: Path, corpus_name: str, anew: list[Path]) -> set[Path]:
-    """The folders of data that runs were trained on."""
-    runs = (work_dir / "runs" / corpus_name).glob("*/seed*")
-    found = [data_of_run(work_dir, corpus_name, run) for run in runs if run not in anew]
+def _is_a_corpus(work_dir: Path, folder: Path) -> bool:
+    """Whether a numbered folder is another corpus' first data: one of that name has runs."""
+    return (work_dir / "runs" / folder.name).exists()
+
+
+def _needed(work_dir: Path, anew: list[Path]) -> set[Path]:
+    """The folders of data that runs were trained on: of any corpus, for names may be alike."""
+    runs = (run for run in (work_dir / "runs").glob("*/*/seed*") if run not in anew)
+    found = [data_of_run(work_dir, run.parents[1].name, run) for run in runs]
     return {folder for folder, _ in filter(None, found) if folder is not None}

@@ -20,6 +20,8 @@ from .tasks import LANGUAGE_MODELING, TRANSLATION
 #: our own.
 COMMANDS = {"train": "train", "generate": "generate", "evaluate": "eval-lm"}
 _OWN = ("evaluate", TRANSLATION)
+#: What an average may be of.
+_AVERAGED = ("num-epoch-checkpoints", "num-update-checkpoints", "num-best-checkpoints")
 
 #: Options that decide which further options exist.
 _CHOICES = ("task", "arch", "criterion", "optimizer", "lr-scheduler", "scoring")
@@ -95,14 +97,28 @@ def check_case(recipe: Recipe, corpus: Corpus) -> None:
 
 
 def check_average(recipe: Recipe) -> None:
-    """Check that the best checkpoints are averaged, not the worst.
+    """Check that there is something to average, and that it is the best checkpoints, not the worst.
 
     Raises:
-        ValueError: training and averaging do not agree about which end of the metric is the best.
+        ValueError: not one number of checkpoints is given, no best ones are kept, or training and
+            averaging do not agree about which end of the metric is the best.
     """
-    average, option = recipe.options("average"), "maximize-best-checkpoint-metric"
-    if not average.get("num-best-checkpoints"):
+    if recipe.sections["average"] is None:
         return
+    average, option = recipe.options("average"), "maximize-best-checkpoint-metric"
+    given = [name for name in _AVERAGED if average.get(name)]
+    if len(given) != 1:
+        raise ValueError(
+            f"{recipe.path}: 'average' has {' and '.join(given) or 'no number of checkpoints'}: "
+            f"give one of {', '.join(_AVERAGED)} (and null for the others), or average: null"
+        )
+    if given != ["num-best-checkpoints"]:
+        return
+    if not _number(recipe.options("train"), "keep-best-checkpoints") > 0:
+        raise ValueError(
+            f"{recipe.path}: 'average: num-best-checkpoints' is {average[given[0]]}, and the "
+            "training keeps no best checkpoints: give 'train: keep-best-checkpoints'"
+        )
     train, best = (bool(recipe.options(section).get(option)) for section in ("train", "average"))
     if train != best:
         raise ValueError(

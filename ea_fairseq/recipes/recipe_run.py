@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from ..corpus.config import Corpus
-from ..files import read_json, scratch_folder, write_json
+from ..files import read_json, scratch_folder, sha256, write_json
 from . import commands, places
 from .data_folders import identity
 from .differences import differences, listed
@@ -126,12 +126,25 @@ class RecipeRun:
             again = "goes on" if goes_on else "again"
             print(f"{step.name:9} {again}, settings changed: {listed(changes)}", flush=True)
         self.run.results.unlink(missing_ok=True)
+        averaged = step.facts().get("averaged")
         step.start(goes_on)
         work()
         facts: dict[str, Any] = {"versions": versions()}
         if step.name == "train":  # its log may be thrown away later
             facts["parameters"] = count_parameters(step.log)
+            facts["threads"] = self.environment.get("OMP_NUM_THREADS")
+        if step.name == "average" and self.recipe.sections["average"] is not None:
+            facts["averaged"] = sha256(self.run.averaged)
+            if averaged not in (None, facts["averaged"]):
+                self._forget_scores()
         step.finish(facts)
+
+    def _forget_scores(self) -> None:
+        """Have all that follows the average done again, which is of other checkpoints by now."""
+        print("average   is not what it was: its translations and scores are void", flush=True)
+        names = list(self.steps)
+        for name in names[names.index("average") + 1 :]:
+            self.steps[name].stamp.unlink(missing_ok=True)
 
     def _lost(self, step: Step) -> bool:
         """Whether files that a step had made are gone, and something still needs them."""
@@ -217,7 +230,7 @@ class RecipeRun:
             "recipe": recipe.name,
             "seed": run.seed,
             "settings": {section: recipe.sections[section] for section in self.steps},
-            "threads": self.environment.get("OMP_NUM_THREADS"),
+            "threads": trained.get("threads", self.environment.get("OMP_NUM_THREADS")),
             "versions": trained["versions"],
             "parameters": trained.get("parameters") or count_parameters(run.log("train")),
             "cost": self.cost(recipe.options("train")["arch"], model_options(recipe)),

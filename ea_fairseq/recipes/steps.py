@@ -58,7 +58,9 @@ class Step:
             goes_on: earlier attempts count though the settings changed
         """
         seconds = 0.0
-        if self.started.exists() and (goes_on or not self.changes()):
+        # What was finished and is done again takes its time anew.
+        goes_on = goes_on or (not self.stamp.exists() and not self.changes())
+        if self.started.exists() and goes_on:
             before = read_json(self.started)
             # A killed attempt leaves no word of when it ended, but its log was last written then.
             last = self.log.stat().st_mtime if self.log.exists() else before["began"]
@@ -74,6 +76,10 @@ class Step:
         started = read_json(self.started)
         seconds = started["earlier_seconds"] + time.time() - started["began"]
         write_json(self.stamp, {"settings": self.settings, "seconds": round(seconds, 1), **facts})
+
+    def facts(self) -> dict[str, Any]:
+        """What the stamp says; nothing where there is none."""
+        return read_json(self.stamp) if self.stamp.exists() else {}
 
     def seconds(self) -> float | None:
         """Time that the step took, all attempts together."""

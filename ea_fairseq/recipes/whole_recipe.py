@@ -16,7 +16,7 @@ from ..files import locked, read_json
 from . import commands, places
 from .averaging import fewer_than_asked_for
 from .curves import read_curves
-from .data_folders import check_data, choosing_data, folder_for
+from .data_folders import check_data, choosing_data, folder_for, folders_with
 from .differences import differences
 from .ensembles import EnsembleRun, ensemble_of
 from .execution import execute
@@ -242,6 +242,13 @@ def find_runs(
         if run.folder not in anew:
             check_data(work_dir, recipe.corpus_name, run.folder, corpus, inputs)
     data = folder_for(work_dir, recipe.corpus_name, corpus, inputs, anew)
+    begins = [run for run in runs if run.folder in anew or not trained_on(run.folder)]
+    alike = folders_with(work_dir, recipe.corpus_name, corpus, inputs)
+    if begins and inputs is None and len(alike) > 1:
+        raise ValueError(
+            f"{begins[0].folder}: {' and '.join(map(str, alike))} hold this corpus, of other "
+            "files: add the step prepare, which looks at the files, or --raw"
+        )
     return [
         run if trained_on(run.folder) and run.folder not in anew else replace(run, data=data)
         for run in runs
@@ -251,12 +258,12 @@ def find_runs(
 def original_files(
     recipe: Recipe, corpus: corpus_config.Corpus, args: argparse.Namespace
 ) -> Inputs | None:
-    """The corpus' files if it is to be prepared, see `local_files`; None where nobody looks.
+    """The corpus' files if it is to be prepared, or they are named; None where nobody looks.
 
     Raises:
         ValueError: a file or the folder ``--raw`` is missing, or a file has the wrong checksum.
     """
-    if "prepare" not in args.steps:
+    if "prepare" not in args.steps and args.raw is None:
         return None
     return local_files(corpus, recipe.corpus.resolve().parent, args.raw)
 
