@@ -39,7 +39,12 @@ def commands(*options):
 def test_every_run_is_listed_once_and_its_options_are_fairseqs(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(REPOSITORY)
     found = []
-    for script, arguments in commands("--work-dir", str(tmp_path), "--raw", "raw"):
+    raw = tmp_path / "raw"
+    raw.mkdir()
+    for name in ("train", "val", "test_2016_flickr", "test_2017_flickr", "test_2017_mscoco"):
+        for language in ("de", "en", "fr"):
+            (raw / f"{name}.{language}").touch()
+    for script, arguments in commands("--work-dir", str(tmp_path), "--raw", str(raw)):
         if script == "scripts/run_recipe.py":
             assert run_recipe.main([*arguments, "--dry-run", "--steps", "train"]) == 0
             printed = capsys.readouterr().out.splitlines()
@@ -69,7 +74,7 @@ def test_every_run_is_listed_once_and_its_options_are_fairseqs(tmp_path, monkeyp
     expected += [f"en-fr/{model}.epochs_22/seed1" for model in models]
     expected += [f"en-de/{model}.published/seed1" for model in models]
     assert found == expected
-    assert not list(tmp_path.iterdir())
+    assert list(tmp_path.iterdir()) == [raw]
 
 
 def test_the_ablation_runs_under_the_names_and_settings_of_the_seeds(tmp_path, monkeypatch):

@@ -60,6 +60,20 @@ def test_the_same_variant_goes_on_and_other_options_are_named(checkpoints, tmp_p
     assert "--ea-alpha 0.1 -> 0.3" in said and "--ea-learned-mixing False -> True" in said
 
 
+def test_the_training_of_a_plain_transformer_does_not_go_on_as_a_variants(tmp_path):
+    """With the same parameters it did, and the baseline's weights were called the variant's."""
+    plain = ["--arch", "transformer_lite", "--max-epoch", "1", "--encoder-layers", "2"]
+    done = run("train", *training(corpus(), tmp_path), *plain)
+    assert done.status == 0, done.errors()
+    last = tmp_path / "checkpoint_last.pt"
+    before = last.read_bytes()
+    message = last_line(train(tmp_path, "residual", "--max-epoch", "2"))
+    assert f"{last} is of a plain Transformer, and --ea-variant residual was asked for" in message
+    assert last.read_bytes() == before
+    done = train(tmp_path / "new", "residual", "--finetune-from-model", last)
+    assert done.status == 0, done.errors()
+
+
 def test_a_checkpoint_is_read_once(checkpoints, tmp_path):
     """However much is compared with it: it may be of gigabytes."""
 

@@ -20,7 +20,7 @@ from typing import Any
 from fairseq import checkpoint_utils
 from fairseq.trainer import Trainer
 
-from ..config import EAOptions, ModelOptions, parse_chain
+from ..config import PLAIN, EAOptions, ModelOptions, parse_chain
 from ..errors import UserError
 from .safe_loading import read_checkpoint
 
@@ -88,18 +88,45 @@ def _settings(state: dict[str, Any]) -> Any:
     return state.get("args")
 
 
+def refuse_a_plain_training(stored: Any, wanted: Any, filename: str) -> None:
+    """Refuses to go on with the training of a plain Transformer as with another model's: where that
+    has the same parameters, nothing else would tell.
+
+    Args:
+        stored: settings of the checkpoint's model; None where it has none that can be read
+        wanted: settings of the model asked for
+        filename: the checkpoint
+
+    Raises:
+        UserError: naming the variant
+    """
+    now = _built_of(wanted)
+    if stored is None or _built_of(stored) is not None or now is None:
+        return
+    beside = all(now[f"ea_{item.name}"] == item.default for item in fields(ModelOptions))
+    if not (beside and set(parse_chain(now["ea_variant"]).values()) == {PLAIN}):
+        raise UserError(
+            f"checkpoint {filename} is of a plain Transformer, and --ea-variant "
+            f"{now['ea_variant']} was asked for: begin with its weights by --finetune-from-model, "
+            "or train anew, both in another --save-dir"
+        )
+
+
 _wanted: Any = None  # the model that a trainer loads a checkpoint for
+_goes_on = False  # whether it goes on with its optimizer's state
 
 
 def _resume(original: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(original)
-    def load_checkpoint(self: Trainer, *args: Any, **kwargs: Any) -> Any:
-        global _wanted
-        _wanted = self.cfg.model
+    def load_checkpoint(
+        self: Trainer, filename: str, reset_optimizer: bool = False, *args: Any, **kwargs: Any
+    ) -> Any:
+        global _wanted, _goes_on
+        _wanted, _goes_on = self.cfg.model, not reset_optimizer
         try:
-            return original(self, *args, **kwargs)
+            return original(self, filename, reset_optimizer, *args, **kwargs)
         finally:
-            _wanted = None
+            _wanted, _goes_on = None, False
 
     return load_checkpoint
 
@@ -111,6 +138,8 @@ def _compare(original: Callable[..., Any]) -> Callable[..., Any]:
         if getattr(_wanted, "ea_variant", None) is not None:
             stored = _settings(state)
             refuse_another_variant(stored, _wanted, path)
+            if _goes_on:
+                refuse_a_plain_training(stored, _wanted, path)
             if changed := _changed_options(stored, _wanted):
                 logger.warning("%s goes on with other options: %s", path, changed)
         return state
