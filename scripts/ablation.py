@@ -268,7 +268,7 @@ def read_orderings(systems: dict[str, Runs], args: argparse.Namespace) -> list[d
             if len(rows) > 1 and ALL_TOGETHER not in rows:
                 raise ValueError(f"--score {args.score}: {better} has it on some test sets only")
             row = rows.get(ALL_TOGETHER, compared[0])
-            holds = verdict(row.difference.interval, lower_is_better=row.score.startswith("TER"))
+            holds = verdict(row.difference.interval, row.lower_is_better)
             found.append({"better": better, "worse": worse, **vars(row.difference), "holds": holds})
     return found
 

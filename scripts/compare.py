@@ -43,9 +43,6 @@ from ea_fairseq.recipes.tables import mean_and_deviation, table
 #: How the labels of scores of text begin, which a file has beside a run.
 OF_TEXT = ("sacreBLEU", "chrF", "TER")
 
-#: How the labels of scores begin of which the lower one is better.
-LOWER_IS_BETTER = ("TER", "perplexity", "bits")
-
 HEADER = ["test set", "score", "A", "B", "B - A", "95 % interval", "p", "p by seed"]
 
 
@@ -188,7 +185,7 @@ def as_text(row: Row) -> list[str]:
     low, high = row.difference.interval
     digits = row.digits
     of_all = list(row.first) == list(row.second) == list(row.by_seed)
-    lower = " (lower is better)" if row.score.startswith(LOWER_IS_BETTER) else ""
+    lower = " (lower is better)" if row.lower_is_better else ""
     return [
         row.test_set,
         f"{row.score}{lower}",

@@ -47,8 +47,9 @@ def main(argv: list[str] | None = None) -> int:
     print(f"A: {args.baseline}\nB: {args.model}")
     if changes := differing_settings(*chosen[0]):
         print(f"A -> B: {listed(changes)}")
-    if alone := without_partner(args.baseline, args.model, args.seeds):
-        print(f"left out, in one of them alone: {', '.join(map(str, alone))}")
+    every = [run for path in (args.baseline, args.model) for run in seed_folders(path, args.seeds)]
+    if alone := [str(run) for run in every if not any(run in pair for pair in chosen)]:
+        print(f"left out, in one of them alone: {', '.join(alone)}")
     print()
     lines = [as_text(row) for row in rows]
     if len(rows) > 1:
@@ -85,13 +86,6 @@ def pairs(baseline: Path, model: Path, seeds: list[int] | None) -> list[tuple[Pa
     if not found:
         raise ValueError(f"{baseline} and {model}: no seed in common")
     return found
-
-
-def without_partner(baseline: Path, model: Path, seeds: list[int] | None) -> list[Path]:
-    """The runs of either whose seed the other does not have."""
-    chosen = {run for pair in pairs(baseline, model, seeds) for run in pair}
-    runs = [*seed_folders(baseline, seeds), *seed_folders(model, seeds)]
-    return [run for run in runs if run not in chosen]
 
 
 def match(baseline: Path, model: Path) -> dict[str, Any]:

@@ -280,9 +280,8 @@ def test_weights_that_change_are_compiled_anew():
 
 def test_what_the_library_holds_is_not_freed_while_the_process_ends():
     """Another thread may be in it: a page's, with the last request."""
-    owner = BeamSearch(
-        [strong("ea_transformer_lite")], strong("ea_transformer_lite").decoder.dictionary
-    )
+    model = strong("ea_transformer_lite")
+    owner = BeamSearch([model], model.decoder.dictionary)
     held = [owner.compiled.encoder, owner.compiled.decoder]
     held.append(held[1].begin(held[0]([[5, EOS]]), [2]))
     finalizers = {id(found[0]): f for f in weakref.finalize._registry if (found := f.peek())}

@@ -2,7 +2,26 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from .recipe import Recipe
+
+#: What says how many checkpoints are averaged -> the training's option that keeps so many.
+KEPT_BY = {
+    "num-epoch-checkpoints": "keep-last-epochs",
+    "num-update-checkpoints": "keep-interval-updates",
+    "num-best-checkpoints": "keep-best-checkpoints",
+}
+
+
+def keeping_too_few(train: dict[str, Any], average: dict[str, Any]) -> set[str]:
+    """Training options that keep fewer checkpoints than are averaged."""
+    found = set()
+    for number, option in KEPT_BY.items():
+        wanted, kept = _number(average.get(number)), _number(train.get(option))
+        if wanted and kept and kept < wanted:
+            found.add(option)
+    return found
 
 
 def fewer_than_asked_for(recipe: Recipe) -> list[str]:

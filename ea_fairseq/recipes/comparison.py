@@ -35,6 +35,11 @@ class Row:
     by_seed: dict[str, float]
     digits: int
 
+    @property
+    def lower_is_better(self) -> bool:
+        """Whether the system with the lower score is the better one."""
+        return self.score.startswith(("TER", "perplexity", "bits"))
+
 
 def left_to_chance(systems: Sequence[Runs]) -> str:
     """What the p-values of some systems' comparison are about, in a line."""

@@ -12,6 +12,7 @@ from typing import Any
 from .. import ranges
 from ..corpus.config import Corpus
 from . import allowed
+from .averaging import KEPT_BY
 from .meanings import near
 from .recipe import Recipe
 from .tasks import LANGUAGE_MODELING, TRANSLATION
@@ -20,8 +21,6 @@ from .tasks import LANGUAGE_MODELING, TRANSLATION
 #: our own.
 COMMANDS = {"train": "train", "generate": "generate", "evaluate": "eval-lm"}
 _OWN = ("evaluate", TRANSLATION)
-#: What an average may be of.
-_AVERAGED = ("num-epoch-checkpoints", "num-update-checkpoints", "num-best-checkpoints")
 
 #: Options that decide which further options exist.
 _CHOICES = ("task", "arch", "criterion", "optimizer", "lr-scheduler", "scoring")
@@ -106,11 +105,11 @@ def check_average(recipe: Recipe) -> None:
     if recipe.sections["average"] is None:
         return
     average, option = recipe.options("average"), "maximize-best-checkpoint-metric"
-    given = [name for name in _AVERAGED if average.get(name)]
+    given = [name for name in KEPT_BY if average.get(name)]
     if len(given) != 1:
         raise ValueError(
             f"{recipe.path}: 'average' has {' and '.join(given) or 'no number of checkpoints'}: "
-            f"give one of {', '.join(_AVERAGED)} (and null for the others), or average: null"
+            f"give one of {', '.join(KEPT_BY)} (and null for the others), or average: null"
         )
     if given != ["num-best-checkpoints"]:
         return

@@ -224,7 +224,7 @@ class RecipeRun:
     def _results(self) -> dict[str, Any]:
         """All about the run, for results.json."""
         recipe, run = self.recipe, self.run
-        trained = read_json(self.steps["train"].stamp)
+        trained = self.steps["train"].facts()
         return {
             "corpus": recipe.corpus_name,
             "recipe": recipe.name,

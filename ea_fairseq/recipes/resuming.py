@@ -6,6 +6,8 @@ import math
 from pathlib import Path
 from typing import Any
 
+from .averaging import keeping_too_few
+
 #: Training options that say when to stop and nothing else: a run may go on with others.
 WHEN_TO_STOP = {"max-epoch", "max-update", "patience"}
 
@@ -22,38 +24,13 @@ WITHOUT_EFFECT = {
 }
 
 
-#: What keeps checkpoints -> what says how many are averaged.
-_AVERAGED_OF = {
-    "keep-last-epochs": "num-epoch-checkpoints",
-    "keep-interval-updates": "num-update-checkpoints",
-    "keep-best-checkpoints": "num-best-checkpoints",
-}
-
-
 def comparable(settings: dict[str, Any]) -> dict[str, Any]:
     """The settings of a step without those that have no effect on its result."""
     train, average = settings.get("train"), settings.get("average")
     if not isinstance(train, dict):
         return settings
-    idle = WITHOUT_EFFECT - _keeping_too_few(train, average if isinstance(average, dict) else {})
+    idle = WITHOUT_EFFECT - keeping_too_few(train, average if isinstance(average, dict) else {})
     return settings | {"train": {k: v for k, v in train.items() if k not in idle}}
-
-
-def _keeping_too_few(train: dict[str, Any], average: dict[str, Any]) -> set[str]:
-    """Training options that keep fewer checkpoints than are averaged."""
-    found = set()
-    for option, number in _AVERAGED_OF.items():
-        kept, wanted = (_whole_number(x) for x in (train.get(option), average.get(number)))
-        if kept is not None and wanted is not None and 0 < kept < wanted:
-            found.add(option)
-    return found
-
-
-def _whole_number(value: Any) -> int | None:
-    try:
-        return int(float(value))
-    except (TypeError, ValueError):
-        return None
 
 
 def schedule_needs_max_update(train: dict[str, Any]) -> bool:

@@ -83,4 +83,4 @@ class Step:
 
     def seconds(self) -> float | None:
         """Time that the step took, all attempts together."""
-        return read_json(self.stamp)["seconds"] if self.stamp.exists() else None
+        return self.facts().get("seconds")

@@ -243,16 +243,15 @@ def find_runs(
             check_data(work_dir, recipe.corpus_name, run.folder, corpus, inputs)
     data = folder_for(work_dir, recipe.corpus_name, corpus, inputs, anew)
     begins = [run for run in runs if run.folder in anew or not trained_on(run.folder)]
-    alike = folders_with(work_dir, recipe.corpus_name, corpus, inputs)
-    if begins and inputs is None and len(alike) > 1:
+    alike = []
+    if begins and inputs is None:
+        alike = folders_with(work_dir, recipe.corpus_name, corpus, inputs)
+    if len(alike) > 1:
         raise ValueError(
             f"{begins[0].folder}: {' and '.join(map(str, alike))} hold this corpus, of other "
             "files: add the step prepare, which looks at the files, or --raw"
         )
-    return [
-        run if trained_on(run.folder) and run.folder not in anew else replace(run, data=data)
-        for run in runs
-    ]
+    return [replace(run, data=data) if run in begins else run for run in runs]
 
 
 def original_files(

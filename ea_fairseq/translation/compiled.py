@@ -73,7 +73,7 @@ def compiled_model(model: FairseqEncoderDecoderModel, int8: bool = False) -> Com
         int8: whether linear layers multiply bytes: weights rounded to 255 steps of each output's
             largest, what they read to as many of each row's largest
     """
-    if model.training or not is_available_for(model):
+    if not is_available_for(model):
         return None
     try:
         decoder = _decoder(model.decoder, int8)
@@ -86,8 +86,10 @@ def compiled_model(model: FairseqEncoderDecoderModel, int8: bool = False) -> Com
 
 
 def is_available_for(model: FairseqEncoderDecoderModel) -> bool:
-    """Whether the compiled library is there, and a model is where it works: in float32 on the
-    CPU."""
+    """Whether the compiled library is there, and a model is as it takes one: in float32 on the CPU,
+    and not in training."""
+    if model.training:
+        return False
     parameters = list(model.parameters())
     return is_available(parameters[0]) and {p.dtype for p in parameters} == {torch.float32}
 

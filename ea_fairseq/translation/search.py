@@ -79,7 +79,7 @@ class BeamSearch:
     def usable(self) -> CompiledModel | None:
         """What is compiled, where it computes what the model would now."""
         model = self.models[0]
-        if self.compiled is None or model.training or not is_available_for(model):
+        if self.compiled is None or not is_available_for(model):
             return None
         if self._compiled_of != _weights(model):
             self._compile()
