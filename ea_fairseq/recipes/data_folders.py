@@ -113,8 +113,7 @@ def folder_for(
         if folder not in needed and not is_locked(folder):
             return folder
     beside = (present[0].with_name(f"{corpus_name}-{number}") for number in count(2))
-    taken = {*present, *needed}
-    return next(f for f in beside if f not in taken and not _is_a_corpus(work_dir, f))
+    return next(f for f in beside if f not in present and not _is_a_corpus(work_dir, f))
 
 
 def folders_with(
