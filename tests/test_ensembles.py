@@ -64,7 +64,7 @@ def test_an_ensemble_is_translated_scored_and_recorded_as_a_run(main, tmp_path):
     assert compare.main([str(folder.parent), str(folder.parents[1] / "ea_transformer_lite")]) == 0
 
     # Done, it is not done again; with another member, it is, and a deleted average is made for it.
-    code, output = main("--seeds", "2", "1", "1", "--ensemble")
+    code, output = main("--seeds", "2", "1", "--ensemble")
     assert code == 0 and "generate  again" not in output
     (seeds[0] / "averaged.pt").unlink()
     shutil.copy(seeds[1] / "checkpoints" / "checkpoint7.pt", seeds[1] / "averaged.pt")
