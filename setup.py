@@ -8,7 +8,7 @@ from setuptools.command.build_py import build_py
 ROOT = Path(__file__).parent
 
 #: What ea-recipe needs, and what one does with its runs: in a clone beside the package, in a wheel
-#: inside of it (ea_fairseq/recipes/places.py). The other scripts are about the clone.
+#: inside of it (ea_fairseq/recipes/says/paths.py). The other scripts are about the clone.
 CARRIED = [
     *ROOT.glob("examples/**/*.yml"),
     *(
@@ -52,13 +52,21 @@ setup(
     packages=find_packages(include=["ea_fairseq", "ea_fairseq.*"]),
     # So that an editable install is an entry of the path: found before a folder of that name.
     package_dir={"": "."},
-    package_data={"ea_fairseq.kernels": ["*.cpp", "*.h"], "ea_fairseq.page": ["page.*"]},
+    package_data={
+        "ea_fairseq": ["py.typed"],
+        "ea_fairseq.kernels": ["*.cpp", "*.h"],
+        "ea_fairseq.page": ["page.*"],
+    },
     cmdclass={"build_py": BuildWithRecipes},
     entry_points={
         "console_scripts": [
-            "ea-translate = ea_fairseq.translation.command:main",
-            "ea-generate = ea_fairseq.translation.generate_command:main",
-            "ea-recipe = ea_fairseq.recipes.command:run",
+            "ea-translate = ea_fairseq.commands.translate:main",
+            "ea-generate = ea_fairseq.commands.generate:main",
+            "ea-recipe = ea_fairseq.commands.recipe:run",
+            *(
+                f"ea-{name} = ea_fairseq.commands.scripts:{name}"
+                for name in ("evaluate", "compare", "export", "average", "plot")
+            ),
         ]
     },
     python_requires=">=3.11,<3.13",
@@ -83,6 +91,13 @@ setup(
         ],
         # The page that ea-translate --serve shows in a browser.
         "page": ["fastapi>=0.115", "uvicorn>=0.30"],
+        # ea_fairseq.networks and examples/: pictures, graphs. torchvision goes with one torch.
+        "images": ["torchvision>=0.21", "scikit-learn>=1.4", "matplotlib>=3.8"],
+        "graphs": ["torch_geometric>=2.6", "scipy>=1.11"],
+        # Time series; aeon reads the data sets, the models do without it.
+        "series": ["scikit-learn>=1.6", "scipy>=1.11", "aeon>=1.6,<2", "matplotlib>=3.8"],
+        # ea_fairseq.hf; accelerate is what its Trainer wants.
+        "transformers": ["transformers>=5.23,<6", "accelerate>=1.1"],
         "test": ["pytest>=8"],
     },
 )

@@ -7,12 +7,15 @@ Every other exception keeps its traceback, and with ``EA_FAIRSEQ_TRACEBACK=1`` t
 
 from __future__ import annotations
 
+import argparse
 import difflib
 import os
+import re
 import sys
 from collections.abc import Collection
 from pathlib import Path
 from types import TracebackType
+from typing import NoReturn
 
 # What fairseq itself raises for a path in the command that cannot be used.
 _PATH_ERRORS = (FileNotFoundError, NotADirectoryError, IsADirectoryError, PermissionError)
@@ -29,6 +32,17 @@ def perhaps_meant(name: str, known: Collection[str], most: int = 1) -> str:
     names that are like it, or nothing where none is."""
     near = difflib.get_close_matches(name, sorted(known), n=most)
     return f": perhaps you meant {' or '.join(near)}" if near else ""
+
+
+class CommandParser(argparse.ArgumentParser):
+    """A parser whose errors are one line, without the usage, with the option that was meant."""
+
+    def error(self, message: str) -> NoReturn:
+        """Prints the message and ends the program with argparse's exit code."""
+        options = [name for name in self._option_string_actions if name.startswith("--")]
+        if unknown := re.match(r"unrecognized arguments: (--[^\s=]+)", message):
+            message += perhaps_meant(unknown[1], options)
+        self.exit(2, f"{self.prog}: error: {message} (see {self.prog} --help)\n")
 
 
 def one_line(error: BaseException) -> str | None:
@@ -50,11 +64,17 @@ def one_line(error: BaseException) -> str | None:
     return None
 
 
+def program_name(script: str) -> str:
+    """What messages call the program that runs: the console command, or else the script."""
+    running = Path(sys.argv[0] if sys.argv else "").name
+    return running if running.startswith("ea-") else script
+
+
 def running_a_command() -> bool:
     """True in fairseq's commands and in this project's scripts, False in anybody else's program."""
     program = Path(sys.argv[0] if sys.argv else "").absolute()
     return (
-        program.name.startswith("fairseq-")
+        program.name.startswith(("fairseq-", "ea-"))
         or program.parent.name == "fairseq_cli"
         or program.resolve().parent in _SCRIPTS
     )

@@ -107,6 +107,16 @@ def check_output(path: Path, option: str = "", read: Iterable[Path] = ()) -> Non
             raise UserError(f"{name}: is the same file as {other}, which is read; choose another")
 
 
+def check_folder_of(path: Path, option: str = "") -> None:
+    """Refuses a file to write whose folder is not there: a slip would make one.
+
+    Raises:
+        UserError: naming both.
+    """
+    if not (folder := path.absolute().parent).is_dir():
+        raise UserError(f"{option} {path}: {folder} is no folder; make it, or name another".strip())
+
+
 def check_outputs(files: dict[str, Path | None], read: Iterable[Path] = ()) -> None:
     """:func:`check_output` of several files, no two of which are one.
 
@@ -205,22 +215,51 @@ def write_json(path: Path, content: Any) -> None:
     write_lines(path, json.dumps(content, indent=2, ensure_ascii=False).split("\n"))
 
 
-def read_json(path: Path) -> Any:
+def read_json(path: Path, kind: type = dict) -> Any:
     """The content of a JSON file.
 
+    Args:
+        path: of the file
+        kind: what it must hold: dict for an object, or list
+
     Raises:
-        ValueError: naming the file, if it cannot be read.
+        ValueError: naming the file, if it cannot be read or holds something else.
     """
     try:
-        return json.loads(path.read_text(encoding="utf-8"))
+        content = json.loads(path.read_text(encoding="utf-8"), parse_int=parse_int)
     except FileNotFoundError:
         raise ValueError(f"{path}: no such file") from None
+    except RecursionError:
+        raise ValueError(f"{path}: not JSON: nested too deeply") from None
     except ValueError as error:
         raise ValueError(f"{path}: not JSON: {error}") from None
+    if not isinstance(content, kind):
+        wanted = {dict: "an object", list: "a list"}[kind]
+        raise ValueError(f"{path}: holds {type(content).__name__}, not {wanted}")
+    return content
+
+
+def parse_int(digits: str) -> int:
+    """A whole number of a file.
+
+    Raises:
+        ValueError: it does not fit into 64 bits: nothing here counts so far, and what it meets
+            (torch's sizes, floats) fails on it in ways of their own.
+    """
+    # Python itself has a bound, of thousands of digits.
+    number = int(digits) if len(digits) <= 20 else 2**63
+    if not -(2**63) <= number < 2**63:
+        raise ValueError(f"{shortened(digits)}: too large a number")
+    return number
+
+
+def shortened(text: str, most: int = 30) -> str:
+    """The beginning of a text that may be of any length, for a message."""
+    return text if len(text) <= most else f"{text[:most]}..."
 
 
 def read_json_or_none(path: Path) -> Any:
-    """The content of a JSON file; None where there is no such file or it does not parse."""
+    """The object in a JSON file; None where there is no such file, or no object in it."""
     try:
         return read_json(path)
     except ValueError:

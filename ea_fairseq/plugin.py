@@ -1,4 +1,10 @@
-"""Registers the models with fairseq: now, or as soon as fairseq is imported."""
+"""Registers the models with fairseq when it is imported: now, or as soon as fairseq is.
+
+``--user-dir ea_fairseq`` imports it, and so does everything in this package that uses fairseq.
+``import ea_fairseq.plugin`` does the same for a program of your own. Where fairseq is not yet
+imported it is left to its user, so that what needs no fairseq (preparing text, ``--help``) starts
+at once.
+"""
 
 from __future__ import annotations
 
@@ -47,11 +53,15 @@ def _register() -> None:
         raise _broken(error) from None
     import torch
 
-    from . import compat
-    from .models import ea_transformer, ea_transformer_lm  # noqa: F401  (register architectures)
+    from . import guard
+    from .models import (  # noqa: F401  (register architectures)
+        ea_roberta,
+        ea_transformer,
+        ea_transformer_lm,
+    )
     from .syntax import criterion  # noqa: F401  (registers the criterion)
 
-    compat.install()
+    guard.install()
     # cuDNN's default cuts the products of float32 convolutions to 10 bits, on GPUs from Ampere on:
     # one position alone, as in decoding, would differ from all at once.
     torch.backends.cudnn.allow_tf32 = False
@@ -107,3 +117,6 @@ class _FairseqLoader(importlib.abc.Loader):
             except Exception as error:
                 raise _broken(error) from None
             _register()
+
+
+register_with_fairseq()

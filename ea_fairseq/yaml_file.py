@@ -98,6 +98,8 @@ def _check(content: Any) -> None:
         case list():
             for value in content:
                 _check(value)
+        case int() if content.bit_length() > 63:
+            raise ValueError(f"a number of {content.bit_length()} bits: expected 63 at most")
         case str() | int() | float() | None:
             pass
         case _:

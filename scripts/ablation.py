@@ -17,15 +17,16 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from ea_fairseq.commands import recipe as command
 from ea_fairseq.files import check_outputs, read_json, write_json, write_lines
-from ea_fairseq.recipes import command
-from ea_fairseq.recipes.arguments import add_arguments
-from ea_fairseq.recipes.comparison import ALL_TOGETHER, Row, compare, left_to_chance
-from ea_fairseq.recipes.differences import differences, listed
-from ea_fairseq.recipes.recipe import load_recipe, recipe_path
-from ea_fairseq.recipes.runs import run_name, seed_folders, settings_of
-from ea_fairseq.recipes.systems import OtherSettings, Runs, read_runs
-from ea_fairseq.recipes.tables import mean_and_deviation, table
+from ea_fairseq.recipes.results.comparison import ALL_TOGETHER, Row, compare, left_to_chance
+from ea_fairseq.recipes.results.differences import differences, listed
+from ea_fairseq.recipes.results.independence import warning_of_copies
+from ea_fairseq.recipes.results.systems import OtherSettings, Runs, read_runs
+from ea_fairseq.recipes.results.tables import mean_and_deviation, table
+from ea_fairseq.recipes.runs.folders import run_name, seed_folders, settings_of
+from ea_fairseq.recipes.says.arguments import add_arguments
+from ea_fairseq.recipes.says.recipe import load_recipe, recipe_path
 
 #: Recipe -> its row's name, in the order of table 6 of arXiv:2102.12895.
 ROWS = {
@@ -194,6 +195,8 @@ def read_systems(rows: list[dict[str, Any]]) -> dict[str, Runs]:
         except NotCompared as error:
             row["notes"].append(f"{row['recipe']}: no intervals: {error}")
         else:
+            if copies := warning_of_copies(folder, runs):
+                row["notes"].append(copies)
             systems[row["name"]] = runs
     return systems
 

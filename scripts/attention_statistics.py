@@ -15,8 +15,9 @@ its training text was, each line by itself or (--tokens-per-sample N) in blocks 
     entropy    of a row, in bits: 0 where one token has all the weight
     CA, HA     weight of a token on itself, and on each earlier one (with standard deviation), as in
                Table 1 of "Bird-Eye Transformers for Text Generation Models"; ratio: CA / HA
-    carry, convolution, other
-               their shares of the logits, in percent; "other": what a variant does besides
+    carry, added, other
+               their shares of the logits, in percent: the carry, weighed by alpha; what a
+               convolution adds, Z - A_in; "other": what a variant does besides
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from ea_fairseq.translation.map_statistics import LayerStatistics
+    from ea_fairseq.inference.map_statistics import LayerStatistics
 
 Statistics = dict[str, "list[LayerStatistics]"]
 
@@ -40,7 +41,7 @@ _COLUMNS = {
     "entropy": ("entropy", 2),
     "ratio": ("ratio", 2),
     "carry": ("carry", 1),
-    "convolution": ("convolution", 1),
+    "added": ("added", 1),
     "other": ("other", 1),
     "CA": ("current", 4),
     "HA": ("earlier", 4),
@@ -51,7 +52,7 @@ _DRAWN = {
     "entropy": "entropy (bits)",
     "ratio": "weight on itself /\non an earlier token",
     "carry": "share of carry (%)",
-    "convolution": "share of\nconvolution (%)",
+    "added": "share of what a\nconvolution adds (%)",
 }
 
 
@@ -92,7 +93,7 @@ def make_parser() -> argparse.ArgumentParser:
 def measure(args: argparse.Namespace) -> None:
     """What the command line asks for."""
     from ea_fairseq.files import check_outputs, read_lines, write_json
-    from ea_fairseq.translation.plots import check_picture
+    from ea_fairseq.inference.plots import check_picture
 
     if len(args.model) > 2:
         raise ValueError(f"MODEL: {len(args.model)} are given: one, or two to compare")
@@ -126,10 +127,10 @@ def measure(args: argparse.Namespace) -> None:
 
 def statistics(path: Path, texts: list[str], tokens_per_sample: int | None) -> Statistics:
     """Those of a model folder, or of the run of a language model."""
-    from ea_fairseq.translation.map_statistics import map_statistics, statistics_of
+    from ea_fairseq.inference.map_statistics import map_statistics, statistics_of
 
     if is_run_of_language_model(path):
-        from ea_fairseq.recipes.text_maps import maps_of_text
+        from ea_fairseq.recipes.results.text_maps import maps_of_text
 
         return statistics_of(maps_of_text(path, texts, tokens_per_sample))
     for folder in path.absolute().parents[:2]:
@@ -139,8 +140,8 @@ def statistics(path: Path, texts: list[str], tokens_per_sample: int | None) -> S
             )
     if tokens_per_sample is not None:
         raise ValueError(f"--tokens-per-sample: {path} is no run of a language model")
-    from ea_fairseq.translation.model_folder import TRANSLATION, read_model_folder
-    from ea_fairseq.translation.translator import Translator
+    from ea_fairseq.inference.model_folder import TRANSLATION, read_model_folder
+    from ea_fairseq.inference.translator import Translator
 
     if read_model_folder(path).config.task != TRANSLATION:
         raise ValueError(
@@ -163,7 +164,7 @@ def value(layer: LayerStatistics, column: str) -> float:
 
 def tables(found: dict[str, Statistics]) -> list[str]:
     """A heading and a Markdown table for each attention; two models share a cell."""
-    from ea_fairseq.recipes.tables import table
+    from ea_fairseq.recipes.results.tables import table
 
     results = []
     for attention in next(iter(found.values())):

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 # Works without installing the package, from any directory.
 sys.path.append(str(Path(__file__).resolve().parent.parent))
 
-from ea_fairseq.errors import UserError  # noqa: E402
+from ea_fairseq.errors import CommandParser, UserError  # noqa: E402
 from ea_fairseq.files import check_output, is_stream  # noqa: E402
 
 if TYPE_CHECKING:  # takes seconds, which --help need not
@@ -53,8 +53,8 @@ def average_checkpoints(inputs: Sequence[str]) -> dict[str, Any]:
     """
     if not inputs:
         raise UserError("no checkpoints to average")
-    from ea_fairseq.compat.safe_loading import read_checkpoint
-    from ea_fairseq.compat.text_identity import KEY, identity_of_checkpoint
+    from ea_fairseq.guard.checkpoints.safe_loading import read_checkpoint
+    from ea_fairseq.guard.checkpoints.text_identity import KEY, identity_of_checkpoint
 
     average: dict[str, Any] = {}
     names: list[str] = []
@@ -99,7 +99,7 @@ def _summand(value: Tensor) -> Tensor:
     """The form in which a parameter is summed: wide enough for any number of checkpoints."""
     if not value.is_floating_point():
         return value.long()
-    return value.float() if value.element_size() == 2 else value
+    return value.float() if value.element_size() < 4 else value
 
 
 def _shared(model: dict[str, Tensor]) -> dict[str, str]:
@@ -162,7 +162,7 @@ def _warn_of_another_training(
     first_path: str, first: dict[str, Any], path: str, state: dict[str, Any]
 ) -> None:
     """Say that weights which never were of one model have a mean that is none either."""
-    from ea_fairseq.compat.safe_loading import setting
+    from ea_fairseq.guard.checkpoints.safe_loading import setting
 
     for option, *place in (("--save-dir", "checkpoint", "save_dir"), ("--seed", "common", "seed")):
         one, other = setting(first, *place), setting(state, *place)
@@ -222,7 +222,7 @@ def _with_last_update(folder: str, newest_first: list[str]) -> list[str]:
 
 def _updates(path: str) -> int:
     """The number of updates that a checkpoint was saved after."""
-    from ea_fairseq.compat.safe_loading import read_checkpoint
+    from ea_fairseq.guard.checkpoints.safe_loading import read_checkpoint
 
     history = read_checkpoint(path).get("optimizer_history") or [{}]
     return history[-1].get("num_updates", 0)
@@ -281,6 +281,7 @@ def _first_n(
         raise UserError(
             f"--inputs {' '.join(paths)}: {n} checkpoints {kind} asked for, {len(found)} there: "
             + names
+            + ("; --allow-fewer averages them" if found else "")
         )
     return found[:n]
 
@@ -293,7 +294,7 @@ def _positive(text: str) -> int:
 
 def make_parser() -> argparse.ArgumentParser:
     """The command line."""
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser = CommandParser(description=__doc__.split("\n")[0])
     parser.add_argument(
         "--inputs", nargs="+", required=True, help="the checkpoints, or the folder they are in"
     )
@@ -365,7 +366,7 @@ def _chosen(args: argparse.Namespace) -> list[str]:
 def main(argv: Sequence[str] | None = None) -> int:
     """Average and save; the exit code is 0 when the output is there."""
     args = make_parser().parse_args(argv)
-    from ea_fairseq.compat.atomic_saving import save_checkpoint_file
+    from ea_fairseq.guard.checkpoints.atomic_saving import save_checkpoint_file
 
     try:
         inputs = _chosen(args)

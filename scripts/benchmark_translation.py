@@ -23,12 +23,15 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from benchmarks.isa import CHOICES, instruction_sets, processor, restart_limited
+
 Engine = Callable[[list[list[str]], int], Any]
 
 
 def main(argv: list[str] | None = None) -> int:
     """Measure and print a table."""
     args = make_parser().parse_args(argv)
+    restart_limited(args.isa, sys.argv[1:])
     try:
         measure(args)
     except ValueError as error:
@@ -49,6 +52,9 @@ def make_parser() -> argparse.ArgumentParser:
     parser.add_argument("--rounds", type=int, default=5, help="(default: 5)")
     parser.add_argument("--threads", type=int, default=1, help="(default: 1)")
     parser.add_argument("--int8", action="store_true", help="ours and CTranslate2's with bytes too")
+    parser.add_argument(
+        "--isa", choices=CHOICES, default="native", help="limit all to it (default: native)"
+    )
     parser.add_argument("--cpu-time", action="store_true", help="count the processor's time")
     return parser
 
@@ -100,7 +106,7 @@ def measure(args: argparse.Namespace) -> None:
             print(f"| {name} | {' | '.join(f'{rate:.1f}' for rate in found)} |")
     unit = "second of the processor's time" if args.cpu_time else "second"
     print(f"\nsentences a {unit}; {len(lines)} sentences, {args.rounds} rounds", end="")
-    print(f", threads: {args.threads}")
+    print(f", threads: {args.threads}; {processor()}; {instruction_sets()}")
 
 
 def _ours(translator: Any) -> Engine:
@@ -137,7 +143,7 @@ def _ctranslate2(translator: Any, threads: int, folder: Path) -> dict[str, Engin
         from ctranslate2.converters import FairseqConverter
     except ImportError:
         return {}
-    from ea_fairseq.translation.fairseq_checkpoint import CHECKPOINT, write_fairseq_folder
+    from ea_fairseq.inference.fairseq_checkpoint import CHECKPOINT, write_fairseq_folder
 
     if translator.config.arch.startswith("ea_"):
         return {}

@@ -19,7 +19,7 @@ from pathlib import Path
 from benchmark import suite_decode, suite_train
 
 from ea_fairseq.files import write_lines
-from ea_fairseq.recipes.tables import table
+from ea_fairseq.recipes.results.tables import table
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -28,7 +28,7 @@ def main(argv: list[str] | None = None) -> int:
     import torch
     from benchmarks.models import BASELINES, Setting
 
-    from ea_fairseq.variants import architectures
+    from ea_fairseq.attention.variants import architectures
 
     torch.set_num_threads(args.threads)
     setting, baseline = Setting(threads=args.threads), BASELINES[args.size]

@@ -27,18 +27,26 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from statistics import mean
 
+from ea_fairseq.errors import CommandParser, program_name
 from ea_fairseq.files import check_outputs, read_lines, write_json
-from ea_fairseq.recipes.comparison import ALL_TOGETHER, Row, compare, left_out, left_to_chance
-from ea_fairseq.recipes.differences import listed
-from ea_fairseq.recipes.scoring import check_lengths, check_words, text_measures
-from ea_fairseq.recipes.systems import (
+from ea_fairseq.recipes.results.comparison import (
+    ALL_TOGETHER,
+    Row,
+    compare,
+    left_out,
+    left_to_chance,
+)
+from ea_fairseq.recipes.results.differences import listed
+from ea_fairseq.recipes.results.independence import warning_of_copies
+from ea_fairseq.recipes.results.scoring import check_lengths, check_words, text_measures
+from ea_fairseq.recipes.results.systems import (
     Runs,
     are_language_models,
     differing_settings,
     read_runs,
     units_of,
 )
-from ea_fairseq.recipes.tables import mean_and_deviation, table
+from ea_fairseq.recipes.results.tables import mean_and_deviation, table
 
 #: How the labels of scores of text begin, which a file has beside a run.
 OF_TEXT = ("sacreBLEU", "chrF", "TER")
@@ -62,11 +70,14 @@ def main(argv: list[str] | None = None) -> int:
             raise ValueError(
                 f"{which}A and B have no score {'of that name' if which else 'in common'}"
             )
+        for path, runs in ((args.first, first), (args.second, second)):
+            if copies := warning_of_copies(path, runs):
+                print(f"compare.py: warning: {copies}", file=sys.stderr)
         if args.json:
             systems = {"A": str(args.first), "B": str(args.second), "samples": args.samples}
             write_json(args.json, systems | {"rows": [asdict(row) for row in rows]})
     except (ValueError, OSError) as error:
-        print(f"compare.py: error: {error}", file=sys.stderr)
+        print(f"{program_name('compare.py')}: error: {error}", file=sys.stderr)
         return 1
     print(f"A: {args.first} ({runs_of(first)})\nB: {args.second} ({runs_of(second)})")
     if changes:
@@ -83,7 +94,7 @@ def main(argv: list[str] | None = None) -> int:
 
 def make_parser() -> argparse.ArgumentParser:
     """The command line."""
-    parser = argparse.ArgumentParser(
+    parser = CommandParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("first", type=Path, metavar="A", help="run folder or translations")

@@ -16,9 +16,9 @@ import os
 import sys
 from pathlib import Path
 
+from ea_fairseq.errors import CommandParser, program_name
 from ea_fairseq.files import check_outputs, read_lines, write_json, write_lines
-from ea_fairseq.recipes.generation import read_generated
-from ea_fairseq.recipes.scoring import (
+from ea_fairseq.recipes.results.scoring import (
     Score,
     Translation,
     as_json,
@@ -28,6 +28,7 @@ from ea_fairseq.recipes.scoring import (
     measures,
     plain_language,
 )
+from ea_fairseq.recipes.runs.generation import read_generated
 from ea_fairseq.text.tokens import detokenize
 
 
@@ -37,14 +38,14 @@ def main(argv: list[str] | None = None) -> int:
     try:
         evaluate(args)
     except (ValueError, OSError) as error:
-        print(f"evaluate.py: error: {error}", file=sys.stderr)
+        print(f"{program_name('evaluate.py')}: error: {error}", file=sys.stderr)
         return 1
     return 0
 
 
 def make_parser() -> argparse.ArgumentParser:
     """The command line."""
-    parser = argparse.ArgumentParser(
+    parser = CommandParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     translations = parser.add_mutually_exclusive_group(required=True)

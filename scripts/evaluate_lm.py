@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from ea_fairseq.files import check_outputs, write_json
-from ea_fairseq.recipes.perplexity import UNITS, LossMeasure, write_losses
+from ea_fairseq.recipes.results.perplexity import UNITS, LossMeasure, write_losses
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -26,7 +26,7 @@ def main(argv: list[str] | None = None) -> int:
     args, of_fairseq = make_parser().parse_known_args(argv)
     try:
         check_outputs({"--json": args.json, "--losses": args.losses})
-        from ea_fairseq.recipes.block_losses import measure  # takes fairseq
+        from ea_fairseq.recipes.runs.block_losses import measure  # takes fairseq
 
         measures = measure(of_fairseq, args.unit, args.subword)
         scores = [measure.score() for measure in measures]

@@ -19,8 +19,10 @@ import sys
 from pathlib import Path
 
 from ea_fairseq.corpus.config import tokenization
+from ea_fairseq.errors import CommandParser, program_name
 from ea_fairseq.files import read_json_or_none
-from ea_fairseq.recipes.differences import differences, listed
+from ea_fairseq.recipes.results.differences import differences, listed
+from ea_fairseq.user_dir import add_user_dir, import_user_dir
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -29,7 +31,7 @@ def main(argv: list[str] | None = None) -> int:
     try:
         export(args)
     except (ValueError, OSError) as error:
-        print(f"export_model.py: error: {error}", file=sys.stderr)
+        print(f"{program_name('export_model.py')}: error: {error}", file=sys.stderr)
         return 1
     print(f"wrote {args.output}")
     return 0
@@ -37,13 +39,14 @@ def main(argv: list[str] | None = None) -> int:
 
 def make_parser() -> argparse.ArgumentParser:
     """The command line."""
-    parser = argparse.ArgumentParser(
+    parser = CommandParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument(
         "model", type=Path, help="a recipe's run, a checkpoint, or (--to-fairseq) a model folder"
     )
     parser.add_argument("output", type=Path, help="the folder to write")
+    add_user_dir(parser)
     parser.add_argument("--to-fairseq", action="store_true", help="from a model folder to fairseq")
     checkpoint = parser.add_argument_group("of a checkpoint")
     checkpoint.add_argument(
@@ -82,19 +85,21 @@ def export(args: argparse.Namespace) -> None:
     # A recipe makes its own model folder anew; what somebody named may be another model.
     if args.output.exists() and not (args.output.is_dir() and not any(args.output.iterdir())):
         raise ValueError(f"{args.output}: is there already; choose another name")
+    import_user_dir(args.user_dir)
     if args.to_fairseq:
-        from ea_fairseq.translation.fairseq_checkpoint import write_fairseq_folder
-        from ea_fairseq.translation.model_folder import read_model_folder
+        from ea_fairseq.inference.fairseq_checkpoint import write_fairseq_folder
+        from ea_fairseq.inference.model_folder import read_model_folder
 
         write_fairseq_folder(read_model_folder(args.model), args.output)
         return
     if is_folder:
-        from ea_fairseq.recipes.exporting import export_run
+        from ea_fairseq.recipes.runs.export_run import export_run
 
         for lack in export_run(args.model, args.output):
             print(f"warning: {lack}", file=sys.stderr)
         return
-    from ea_fairseq.translation.exporting import export_checkpoint
+    from ea_fairseq.inference.export_checkpoint import export_checkpoint
+    from ea_fairseq.inference.model_folder import read_model_folder
 
     tokenize = {"tokenizer": args.tokenizer or "none", "lowercase": args.lowercase}
     languages = (args.source_lang, args.target_lang)
@@ -117,6 +122,13 @@ def export(args: argparse.Namespace) -> None:
         print(
             f"warning: {args.output} takes text that is split into subwords; for a model that takes"
             f" text as it is: export_model.py {run} FOLDER",
+            file=sys.stderr,
+        )
+    elif kept is None and (takes := read_model_folder(args.output).config.text.takes):
+        missing = [name for name in ("codes", "tokenizer") if getattr(args, name) is None]
+        print(
+            f"warning: for {args.output}, text must be {takes}; raw text would be read as unknown "
+            f"words ({' and '.join(f'--{name}' for name in missing)} make a folder that takes it)",
             file=sys.stderr,
         )
 

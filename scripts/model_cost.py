@@ -14,7 +14,8 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from pathlib import Path
+
+from ea_fairseq.user_dir import add_user_dir, import_user_dir
 
 
 def _option(text: str) -> tuple[str, str | bool]:
@@ -35,15 +36,16 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--src-len", type=int, default=30, help="source tokens (default: 30)")
     parser.add_argument("--tgt-len", type=int, default=30, help="target tokens (default: 30)")
     parser.add_argument("--json", action="store_true", help="print JSON")
-    parser.add_argument("--user-dir", type=Path, help="a folder with a variant of your own")
+    add_user_dir(parser)
     args = parser.parse_args(argv)
 
     from ea_fairseq.models.cost import cost, every_architecture, parse  # take torch and fairseq
 
-    if args.user_dir:
-        from ea_fairseq.recipes.options import load_plugin
-
-        load_plugin(args.user_dir)
+    try:
+        import_user_dir(args.user_dir)
+    except ValueError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 1
     archs = args.arch or every_architecture()
     for name in ("src_len", "tgt_len"):
         if getattr(args, name) < 1:

@@ -47,9 +47,9 @@ def make_parser() -> argparse.ArgumentParser:
 
 def draw(args: argparse.Namespace) -> None:
     """What the command line asks for."""
-    from ea_fairseq.translation.plots import check_picture, plot_attention, translated_part
-    from ea_fairseq.translation.translator import Translator
-    from ea_fairseq.variants.options import ATTENTIONS
+    from ea_fairseq.attention.options import ATTENTIONS
+    from ea_fairseq.inference.plots import check_picture, plot_attention, translated_part
+    from ea_fairseq.inference.translator import Translator
 
     check_picture(args.output)
     translator = Translator(args.model)

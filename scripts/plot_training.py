@@ -15,9 +15,10 @@ import argparse
 import sys
 from pathlib import Path
 
-from ea_fairseq.recipes.curves import read_curves
-from ea_fairseq.recipes.runs import seed_folders
-from ea_fairseq.recipes.systems import check_settings
+from ea_fairseq.errors import CommandParser, program_name
+from ea_fairseq.recipes.results.curves import read_curves
+from ea_fairseq.recipes.results.systems import check_runs
+from ea_fairseq.recipes.runs.folders import seed_folders
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -29,13 +30,13 @@ def main(argv: list[str] | None = None) -> int:
         folders = {path: seeds_of(path, args.seeds) for path in args.run}
         for seeds in folders.values():
             if len(seeds) > 1:
-                check_settings(seeds)
+                check_runs(seeds)
         runs = {path: [read_curves(seed) for seed in seeds] for path, seeds in folders.items()}
-        from ea_fairseq.recipes.curve_pictures import draw  # takes matplotlib
+        from ea_fairseq.recipes.results.curve_pictures import draw  # takes matplotlib
 
         draw(runs, args.output)
     except (ValueError, OSError) as error:
-        print(f"plot_training.py: error: {error}", file=sys.stderr)
+        print(f"{program_name('plot_training.py')}: error: {error}", file=sys.stderr)
         return 1
     print(args.output)
     return 0
@@ -43,7 +44,7 @@ def main(argv: list[str] | None = None) -> int:
 
 def make_parser() -> argparse.ArgumentParser:
     """The command line."""
-    parser = argparse.ArgumentParser(
+    parser = CommandParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("run", nargs="+", type=Path, help="run folder, log file or TensorBoard")

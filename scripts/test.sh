@@ -15,6 +15,9 @@ if [[ ${1:-} = --quick ]]; then
   shift
 fi
 
+# Threads of torch's that wait leave their core to others soon (ea_fairseq/environment.py).
+[ -n "${OMP_WAIT_POLICY:-}" ] || export GOMP_SPINCOUNT=${GOMP_SPINCOUNT:-10000}
+
 cd "$repository"
 "$python" -m ruff check .
 "$python" -m ruff format --check .

@@ -19,11 +19,11 @@ from pathlib import Path
 from typing import Any
 
 from ea_fairseq.files import check_outputs, write_json
-from ea_fairseq.recipes.differences import listed
-from ea_fairseq.recipes.milestones import read_progress
-from ea_fairseq.recipes.runs import seed_folders, settings_of
-from ea_fairseq.recipes.systems import check_settings, differing_settings
-from ea_fairseq.recipes.tables import mean_and_deviation, table
+from ea_fairseq.recipes.results.differences import listed
+from ea_fairseq.recipes.results.milestones import read_progress
+from ea_fairseq.recipes.results.systems import check_runs, differing_settings
+from ea_fairseq.recipes.results.tables import mean_and_deviation, table
+from ea_fairseq.recipes.runs.folders import seed_folders, settings_of
 
 COSTS = {"epochs": "epoch", "updates": "updates", "core hours": "core_hours"}
 HEADER = ["seed", "perplexity", *(f"{cost}: A" for cost in COSTS)]
@@ -37,7 +37,7 @@ def main(argv: list[str] | None = None) -> int:
         check_outputs({"--json": args.json})
         chosen = pairs(args.baseline, args.model, args.seeds)
         for runs in zip(*chosen, strict=True):
-            check_settings(list(runs))
+            check_runs(list(runs))
         rows = [match(*pair) for pair in chosen]
         if args.json:
             write_json(args.json, rows)

@@ -14,10 +14,10 @@ import argparse
 import sys
 from pathlib import Path
 
-from ea_fairseq.recipes.arguments import work_dir_argument
-from ea_fairseq.recipes.recipe import load_recipe, recipe_path
-from ea_fairseq.recipes.runs import run_name
-from ea_fairseq.translation import command
+from ea_fairseq.commands import translate as command
+from ea_fairseq.recipes.runs.folders import run_name
+from ea_fairseq.recipes.says.arguments import work_dir_argument
+from ea_fairseq.recipes.says.recipe import load_recipe, recipe_path
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -54,7 +54,7 @@ def model_of_run(args: argparse.Namespace) -> Path:
     run = runs / run_name(recipe, args.name) / f"seed{args.seed}"
     if not run.is_dir():
         raise ValueError(f"{run}: no such run; train first: ea-recipe")
-    from ea_fairseq.recipes.exporting import exported_run
+    from ea_fairseq.recipes.runs.export_run import exported_run
 
     return exported_run(run)
 

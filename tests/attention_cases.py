@@ -2,8 +2,8 @@
 
 import torch
 
-from ea_fairseq.variants.cached_heads import CachedHeads, append
-from ea_fairseq.variants.evolving import EvolvingLogits
+from ea_fairseq.attention.cached_heads import CachedHeads, append
+from ea_fairseq.attention.variants.evolving import EvolvingLogits
 
 
 def attention_inputs(attention, num_heads, lengths, kernel_size, dtype, hide, **options):

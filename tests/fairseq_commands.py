@@ -27,7 +27,7 @@ import torch._dynamo
 import warm_hydra
 from fairseq.trainer import Trainer
 
-import ea_fairseq
+import ea_fairseq.plugin
 
 warm_hydra.warm()
 

@@ -13,8 +13,8 @@ from itertools import product
 
 import numpy
 
-from ea_fairseq.recipes.significance import draw_sentences, sacrebleu_p, two_level
-from ea_fairseq.recipes.tables import table
+from ea_fairseq.recipes.results.significance import draw_sentences, sacrebleu_p, two_level
+from ea_fairseq.recipes.results.tables import table
 
 SENTENCES, SAMPLES, TESTS = 100, 1000, 2000
 LEVEL = 0.05

@@ -10,9 +10,9 @@ import prepare
 import pytest
 from fairseq_commands import run
 
+from ea_fairseq.commands import recipe as runner
 from ea_fairseq.corpus import binarize
-from ea_fairseq.recipes import command as runner
-from ea_fairseq.recipes import recipe_run, whole_recipe
+from ea_fairseq.recipes.runs import recipe_run, whole_recipe
 
 SCRIPTS = {"prepare": prepare, "average_checkpoints": average_checkpoints, "evaluate": evaluate}
 

@@ -41,7 +41,7 @@ def distributions() -> tuple[Path, Path]:
         ROOT,
         clone,
         ignore=shutil.ignore_patterns(
-            *(".*", "work", "build", "dist", "__pycache__", "*.egg-info", "checkpoints")
+            *(".*", "work", "build", "dist", "__pycache__", "*.egg-info")
         ),
     )
     sdist = build("build_sdist", clone, folder)

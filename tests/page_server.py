@@ -9,17 +9,18 @@ import threading
 import uvicorn
 
 from ea_fairseq.page.api import make_app
+from ea_fairseq.page.connections import server_config
 from ea_fairseq.page.server import allowed_hosts
 
 HOSTS = allowed_hosts(None)
 
 
 @contextlib.contextmanager
-def served(translators, **limits):
-    """The port of a server of these models."""
+def served(translators, bounds=None, **limits):
+    """The port of a server of these models, with `Bounds` of its connections."""
     listening = socket.create_server(("127.0.0.1", 0))
     app = make_app(translators, HOSTS, **limits)
-    config = uvicorn.Config(app, log_level="critical", timeout_graceful_shutdown=1)
+    config = server_config(app, bounds, log_level="critical", timeout_graceful_shutdown=1)
     server = uvicorn.Server(config)
     thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]})
     thread.start()

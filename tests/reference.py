@@ -10,8 +10,8 @@ import numpy as np
 import score_references
 from references import reference_of
 
-from ea_fairseq.scores import SCORES
-from ea_fairseq.variants import Place
+from ea_fairseq.attention.scores import SCORES
+from ea_fairseq.attention.variants import Place
 
 REGIONS = ("encoder", "decoder", "encoder-decoder")
 

@@ -3,10 +3,10 @@
 import torch
 from small_models import BOS, EOS, TINY, build, dictionary
 
+from ea_fairseq.inference.build_model import unshared_weights
+from ea_fairseq.inference.model_folder import Longest, ModelConfig, Search, write_model_folder
 from ea_fairseq.text.processing import TextSettings
 from ea_fairseq.text.tokens import Tokenization
-from ea_fairseq.translation.building import unshared_weights
-from ea_fairseq.translation.model_folder import Longest, ModelConfig, Search, write_model_folder
 
 WORDS = [f"w{number}" for number in range(20)]
 

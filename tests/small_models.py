@@ -8,8 +8,8 @@ import torch
 from fairseq.data import Dictionary
 from fairseq.models import ARCH_CONFIG_REGISTRY, ARCH_MODEL_REGISTRY
 
-import ea_fairseq  # noqa: F401  (registers the architectures)
-from ea_fairseq.variants import VARIANTS
+import ea_fairseq.plugin  # noqa: F401  (registers the architectures)
+from ea_fairseq.attention.variants import VARIANTS
 
 BOS, PAD, EOS, VOCABULARY = 0, 1, 2, 24
 
@@ -26,10 +26,11 @@ TINY = {
 
 
 def as_kept(options):
-    """Options of evolving attention as a checkpoint keeps them: all, whether used or not."""
-    if options.get("ea_variant", "evolving") != "evolving":
+    """Options of a variant as a checkpoint keeps them: all, whether used or not."""
+    variant = VARIANTS.get(options.get("ea_variant", "evolving"))
+    if variant is None:  # a chain of several
         return options
-    kept = [item for item in fields(VARIANTS["evolving"].options) if not item.metadata["later"]]
+    kept = [item for item in fields(variant.options) if not item.metadata["later"]]
     return {**{f"ea_{item.name}": item.default for item in kept}, **options}
 
 

@@ -11,7 +11,7 @@ from compare import main as compare
 from test_compare import WORDS, noisy, write
 from tiny_translation import REPOSITORY
 
-from ea_fairseq.recipes.recipe import load_recipe
+from ea_fairseq.recipes.says.recipe import load_recipe
 
 NAMES = set(ablation.ROWS.values())
 CORPUS = REPOSITORY / "examples" / "translation" / "multi30k.de-en"

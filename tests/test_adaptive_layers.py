@@ -4,7 +4,7 @@ import pytest
 import torch
 from fairseq.modules import AdaptiveInput, AdaptiveSoftmax
 
-import ea_fairseq  # noqa: F401  (replaces fairseq's)
+import ea_fairseq.plugin  # noqa: F401  (replaces fairseq's)
 
 
 @pytest.mark.parametrize("garbage", [torch.nan, torch.inf, 3e38])

@@ -8,8 +8,8 @@ from pathlib import Path
 from pages import DOCS, commands
 from small_folders import write_folder
 
+from ea_fairseq.commands import translate as command
 from ea_fairseq.page import api, server
-from ea_fairseq.translation import command
 
 PAGE = DOCS / "attention.md"
 TEXT = PAGE.read_text(encoding="utf-8")

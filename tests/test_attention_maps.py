@@ -9,8 +9,8 @@ from small_models import EOS, dictionary
 
 from ea_fairseq import Translator
 from ea_fairseq.errors import UserError
-from ea_fairseq.translation.attention_maps import attention_maps
-from ea_fairseq.translation.building import build_model
+from ea_fairseq.inference.attention_maps import attention_maps
+from ea_fairseq.inference.build_model import build_model
 
 SOURCE, TARGET = [5, 9, 7, 12, EOS], [8, 6, 11, EOS]
 
@@ -26,7 +26,7 @@ def test_shapes_and_hidden_entries(model):
     for kind, layers in maps.items():
         assert len(layers) == 3
         for layer in layers:
-            for found in (layer.fresh, layer.evolved, layer.convolution, layer.probs):
+            for found in (layer.fresh, layer.evolved, layer.added, layer.probs):
                 assert found.shape == (4, *shapes[kind])
                 if kind == "decoder":
                     assert not found.triu(1).any()
@@ -35,18 +35,25 @@ def test_shapes_and_hidden_entries(model):
 
 def test_fresh_carried_and_added_make_the_evolved_map(model):
     """Equation (4), alpha 0.3, beta 0.4; no carry in the first layer, nor without a skip."""
+    places = {"encoder": ("encoder", "self_attn"), "decoder": ("decoder", "self_attn")}
+    places["encoder-decoder"] = ("decoder", "encoder_attn")
     for kind, layers in attention_maps(model, SOURCE, TARGET).items():
         below = None
-        for layer in layers:
+        side, name = places[kind]
+        for number, layer in enumerate(layers):
             mixed = layer.fresh
             if below is not None and kind != "encoder-decoder":
                 assert torch.equal(layer.carry, below)
                 mixed = 0.3 * layer.carry + 0.7 * layer.fresh
             else:
                 assert layer.carry is None
-            evolved = 0.4 * layer.convolution + 0.6 * mixed
-            assert torch.allclose(evolved, layer.evolved, atol=1e-5)
-            assert kind == "decoder" or layer.convolution.max() > 0.1
+            assert torch.allclose(layer.mixed, mixed, atol=1e-5)
+            assert torch.allclose(mixed + layer.added, layer.evolved, atol=1e-5)
+            convolution = getattr(getattr(model, side).layers[number], name).transform.convolution
+            visible = layer.visible[None] if kind == "decoder" else None
+            convolved = convolution(mixed[None], visible)[0]  # relu'd; loops in test_evolving.py
+            assert torch.allclose(layer.added, 0.4 * convolved - 0.4 * mixed, atol=1e-5)
+            assert kind == "decoder" or convolved.max() > 0.1
             below = layer.evolved
 
 
@@ -80,7 +87,7 @@ def test_a_plain_transformer_has_what_an_ea_model_without_evolution_has():
     ours, theirs = (attention_maps(m, SOURCE, TARGET) for m in (same, plain))
     for kind, layers in theirs.items():
         for layer, other in zip(layers, ours[kind], strict=True):
-            assert layer.carry is None and layer.convolution is None
+            assert layer.carry is None and layer.mixed is None and not layer.added.any()
             assert torch.allclose(layer.fresh, other.fresh, atol=1e-5)
             assert torch.allclose(layer.evolved, other.evolved, atol=1e-5)
             assert torch.allclose(layer.probs, other.probs, atol=1e-5)

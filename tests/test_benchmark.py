@@ -1,29 +1,38 @@
 """The benchmark: fair order, right arithmetic, figures of real work."""
 
 import json
+import os
+import subprocess
+import sys
+from functools import partial
 from pathlib import Path
 
 import benchmark
 import benchmark_variants
 import pytest
 import torch
-from benchmarks import models
+from benchmarks import isa, models
+from benchmarks.busy import busy, fair_share
 from benchmarks.memory import peak_memory
 from benchmarks.models import PAD, Decoding, Setting, Training, batch
 from benchmarks.timing import Comparison, alternate
 
+from ea_fairseq.attention.variants import architectures
+from ea_fairseq.attention.variants.evolving import EvolvingLogits
+from ea_fairseq.kernels import library
 from ea_fairseq.kernels.build import compiler
-from ea_fairseq.variants import architectures
-from ea_fairseq.variants.evolving import EvolvingLogits
 
+SCRIPTS = Path(benchmark.__file__).parent
 SMALL = Setting(vocabulary=50, threads=1)
 
 
 def test_models_work_alternately_after_a_warm_up():
     calls = []
-    times = alternate(lambda: calls.append("A"), lambda: calls.append("B"), rounds=2)
-    assert "".join(calls) == "AB" + "ABBA" + "ABBA"
-    assert len(times.baseline) == len(times.other) == 4
+    work = [partial(calls.append, name) for name in "ABC"]
+    times = alternate(*work, rounds=2, setting=SMALL)
+    assert "".join(calls) == "ABC" + "ABCCBA" + "ABCCBA"
+    assert len(times.baseline) == len(times.other) == len(times.alone) == 4
+    assert not alternate(*work[:2], rounds=1, setting=SMALL).loses()
 
 
 def test_ratio_is_of_medians_and_spread_of_rounds():
@@ -31,6 +40,101 @@ def test_ratio_is_of_medians_and_spread_of_rounds():
     assert times.medians() == (2.0, 3.0)
     assert times.ratio() == 1.5
     assert times.spread() == (1.0, 2.5)
+
+
+@pytest.mark.parametrize(
+    "other, alone, loses",
+    [
+        ([2, 2, 2, 2], [1, 1, 1, 1], True),
+        ([2, 2, 2, 2], [3, 3, 3, 3], False),
+        ([2, 2, 2, 9], [1, 1, 9, 1], True),  # disturbed, one of each
+        ([1, 2, 1, 2], [1, 1, 2, 2], False),  # within what times vary
+        ([2, 2], [1, 2], False),
+    ],
+)
+def test_torch_alone_wins_only_by_more_than_times_vary(other, alone, loses):
+    assert Comparison([1, 1, 1, 1], other, alone).loses() == loses
+
+
+def test_on_torch_alone_nothing_compiled_is_called():
+    seen = []
+
+    class Work:
+        def __init__(self, arch, setting):
+            self.arch = arch
+
+        def run(self):
+            seen.append((self.arch, library.is_switched_off()))
+
+    for each in models.three(Work, ("plain", "ours"), SMALL):
+        each.run()
+    assert seen == [("plain", False), ("ours", False), ("ours", True)]
+
+
+def test_compiled_slower_than_torch_is_an_error(capsys):
+    row = {"what": "a step", "unit": "ms", "other": 2.0, "alone": 1.0, "loses_to_torch": True}
+    assert benchmark.print_losses([row, {**row, "loses_to_torch": False}, {"unit": "MiB"}])
+    assert capsys.readouterr().err == (
+        "error: a step: compiled is slower: 2 ms, torch alone 1 ms\n"
+    )
+    assert not benchmark.print_losses([])
+
+
+@pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="Linux tells")
+def test_busy_processes_end_with_the_measurement():
+    children = Path(f"/proc/self/task/{os.getpid()}/children")
+    before = children.read_text().split()
+    with busy(2):
+        assert len(children.read_text().split()) == len(before) + 2
+    assert children.read_text().split() == before
+
+
+@pytest.mark.parametrize(
+    "threads, count, cores, share", [(2, 5, 2, 3.5), (1, 1, 2, 1.0), (2, 2, 2, 2.0), (4, 4, 2, 2.0)]
+)
+def test_a_fair_share_gives_every_thread_and_process_the_same(
+    threads, count, cores, share, monkeypatch
+):
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(cores)))
+    assert fair_share(threads, count) == share
+
+
+def test_beside_other_work_more_than_a_fair_share_is_an_error(capsys):
+    quiet = {"what": "a step", "unit": "ms", "baseline": 1.0, "other": 1.0, "alone": 1.0}
+    memory = {**quiet, "unit": "MiB"}
+    assert not benchmark.print_shares([quiet, memory], [{**quiet, "other": 2.9}, memory], 2.0, 3)
+    assert benchmark.print_shares([quiet], [{**quiet, "other": 3.1}], 2.0, 3)
+    assert "| a step | 1.00 x | 3.10 x | 1.00 x |" in capsys.readouterr().out
+
+
+def test_all_libraries_are_limited_before_they_are_loaded(tmp_path):
+    """In a process of its own, which starts itself again."""
+    script = tmp_path / "program.py"
+    script.write_text(
+        "import os, sys\n"
+        f"sys.path[:0] = [{str(SCRIPTS)!r}]\n"
+        "from benchmarks import isa\n"
+        "assert 'torch' not in sys.modules\n"
+        "isa.restart_limited('avx2', sys.argv[1:])\n"
+        "import torch\n"
+        "print(torch.backends.cpu.get_cpu_capability(), sys.argv[1:], flush=True)\n"
+        "assert all(os.environ[n] == v for n, v in isa.LIMITS['avx2'].items())\n"
+    )
+    unlimited = {k: v for k, v in os.environ.items() if k not in isa.LIMITS["avx2"]}
+    done = subprocess.run(
+        [sys.executable, script, "a b"], capture_output=True, text=True, check=True, env=unlimited
+    )
+    capability = torch.backends.cpu.get_cpu_capability()
+    expected = "AVX2" if capability == "AVX512" else capability
+    assert done.stdout == f"{expected} ['a b']\n"
+
+
+def test_the_processor_is_named_with_what_tells_it_from_others(tmp_path):
+    file = tmp_path / "cpuinfo"
+    core = "processor\t: 0\ncpu family\t: 25\nmodel\t\t: 17\nmodel name\t: AMD EPYC\n\n"
+    file.write_text(core * 2)
+    assert isa.processor(file) == "AMD EPYC (family 25, model 17)"
+    assert isa.processor(tmp_path / "none")
 
 
 def test_batches_have_padding_where_fairseq_puts_it():
@@ -95,6 +199,7 @@ def test_writes_table_and_json(tmp_path, capsys, monkeypatch):
     report = json.loads(path.read_text())
     (row,) = report["rows"]
     assert row["ratio"] == pytest.approx(row["other"] / row["baseline"])
+    assert row["alone"] > 0 and not row["loses_to_torch"]
     assert report["environment"]["threads"] == 1 and report["environment"]["torch"]
     assert list(tmp_path.iterdir()) == [path]
 
@@ -109,7 +214,8 @@ def test_a_suite_without_enough_memory_stops_no_other_and_each_is_kept(
 
     def small(archs, setting, rounds):
         assert json.loads(path.read_text())["rows"] == []
-        return [{"what": "small", "unit": "ms", "baseline": 1, "other": 2, "ratio": 2}]
+        row = {"what": "small", "unit": "ms", "baseline": 1, "other": 2, "alone": 3, "ratio": 2}
+        return [row]
 
     monkeypatch.setattr(benchmark, "SUITES", {"large": large, "small": small})
     assert benchmark.main(["--threads", "1", "--json", str(path)]) == 1
@@ -177,9 +283,8 @@ def test_language_models_are_measured_beside_the_plain_one(monkeypatch, capsys):
         (["speed"], "speed: no such suite; choices: train, length, memory, decode, growth"),
         (["--suite", "speed"], "speed: no such suite; choices: train, length, memory, decode"),
         (["--rounds", "0"], "--rounds 0 is too small"),
-        (["--traffic", "--dtype", "bfloat16"], "--dtype bfloat16: the tables of --traffic have"),
-        (["--profile", "--json", "x"], "--json x: --traffic and --profile print alone; leave it"),
-        (["lm", "--traffic"], "lm: --traffic and --inductor have no suites; leave it out"),
+        (["--profile", "--json", "x"], "--json x: --profile prints alone; leave it out"),
+        (["lm", "--inductor"], "lm: --inductor has no suites; leave it out"),
         (["--arch", "lstm"], "--arch lstm: choose from "),
         (["--device", "cuda"], "--device cuda: torch sees no GPU"),
         (

@@ -8,8 +8,8 @@ import torch
 from fairseq import checkpoint_utils
 from fairseq.dataclass.configs import CheckpointConfig
 
-from ea_fairseq.compat import best_checkpoints
-from ea_fairseq.compat.safe_loading import read_checkpoint
+from ea_fairseq.guard.checkpoints import best_checkpoints
+from ea_fairseq.guard.checkpoints.safe_loading import read_checkpoint
 
 
 class Trainer:

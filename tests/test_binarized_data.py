@@ -18,10 +18,10 @@ from small_models import build_strong, padded, score, sentences
 from trained_language_models import corpus as text
 from trained_language_models import training as language_training
 
-from ea_fairseq.compat import binarized_data
-from ea_fairseq.compat.binarized_data import check_files, check_folders, check_tokens
-from ea_fairseq.compat.safe_loading import read_checkpoint
 from ea_fairseq.errors import UserError
+from ea_fairseq.guard.checkpoints.safe_loading import read_checkpoint
+from ea_fairseq.guard.data import binarized_data
+from ea_fairseq.guard.data.binarized_data import check_files, check_folders, check_tokens
 
 PAD, EOS = 1, 2
 

@@ -21,6 +21,14 @@ if sys.argv[-1] == "--version":
 else:
     shutil.copyfile({library!r}, sys.argv[sys.argv.index("-o") + 1])
     open({used!r}, "a").write("x")
+    open({used!r} + ".words", "a").write(" ".join(sys.argv) + "\\n")
+"""
+
+# In the compiler's place: fails as g++ and ld do.
+FAILING = """
+import sys
+if sys.argv[-1] != "--version":
+    sys.exit({output!r})
 """
 
 
@@ -203,6 +211,92 @@ def test_a_wrong_switch_is_refused(monkeypatch):
     monkeypatch.setenv("EA_FAIRSEQ_NATIVE", "yes")
     with pytest.raises(UserError, match="EA_FAIRSEQ_NATIVE=yes.*0.*1"):
         library.load_library.__wrapped__()
+
+
+@needs_compiler
+def test_each_target_has_a_library_of_its_own(load, copying, tmp_path, monkeypatch):
+    for target in (*build.runnable_targets(), build.runnable_targets()[-1]):
+        assert load(EA_FAIRSEQ_MARCH=target)[0]
+    words = Path(f"{copying}.words").read_text().splitlines()
+    assert [line.count("-march=") for line in words] == [1] * len(build.runnable_targets())
+    for target, line in zip(build.runnable_targets(), words, strict=True):
+        assert f" -march={target} " in line
+    monkeypatch.delenv("EA_FAIRSEQ_MARCH")
+    assert "compiling" not in load()[1], "native is the default"
+    assert "compiling" not in load(EA_FAIRSEQ_MARCH="")[1], "set to nothing is not set"
+
+
+def flags(*levels):
+    names = " ".join(build.LEVELS[level] for level in levels)
+    return f"flags\t\t: fpu sse2 {names}\n"
+
+
+V2, V3, V4 = build.LEVELS
+
+
+@pytest.mark.parametrize(
+    "cpuinfo, found",
+    [
+        (flags(V2, V3, V4), ["native", V2, V3, V4]),
+        (flags(V2, V3).replace(" movbe", ""), ["native", V2]),
+        (flags(V2, V4), ["native", V2]),  # a level has all below
+        (flags(V2, V3, V4) + flags(V2, V3), ["native", V2, V3]),  # two kinds of processors
+        (flags(), ["native"]),
+        ("Features\t: fp asimd\n", ["native"]),
+    ],
+)
+def test_targets_are_those_that_every_processor_has(cpuinfo, found, tmp_path):
+    file = tmp_path / "cpuinfo"
+    file.write_text(cpuinfo)
+    assert build.runnable_targets(file) == found
+    assert build.runnable_targets(tmp_path / "nothing") == ["native"]
+
+
+def test_a_target_that_the_processor_does_not_have_is_refused(tmp_path, monkeypatch):
+    file = tmp_path / "cpuinfo"
+    file.write_text(flags(V2, V3))
+    for chosen, message in (
+        (V4, f"{V4}: this processor does not have it; choices here are native, {V2}, {V3}"),
+        ("avx2", f"avx2: no such choice; choices here are native, {V2}, {V3}"),
+    ):
+        monkeypatch.setenv("EA_FAIRSEQ_MARCH", chosen)
+        with pytest.raises(UserError) as raised:
+            build.target(file)
+        assert str(raised.value) == f"EA_FAIRSEQ_MARCH={message}"
+    monkeypatch.setenv("EA_FAIRSEQ_MARCH", V3)
+    assert build.target(file) == V3
+
+
+@needs_compiler
+def test_a_wrong_target_stops_before_anything_is_compiled(load, tmp_path):
+    with pytest.raises(UserError, match="EA_FAIRSEQ_MARCH=pentium: no such choice"):
+        load(EA_FAIRSEQ_MARCH="pentium")
+    assert not list(tmp_path.glob("ea_fairseq/*"))
+
+
+@pytest.mark.parametrize(
+    "output, line",
+    [
+        (
+            "In file included from a.cpp:3:\nb.h:7:1: error: expected ';'\nb.h:9:1: error: more",
+            "b.h:7:1: error: expected ';'",
+        ),
+        (
+            "c++: error: bad value ('x86-64-v3') for '-march=' switch\nc++: note: ...",
+            "c++: error: bad value ('x86-64-v3') for '-march=' switch",
+        ),
+        (
+            "/usr/bin/ld: cannot find -lgomp\ncollect2: error: ld returned 1 exit status",
+            "/usr/bin/ld: cannot find -lgomp",
+        ),
+        ("segmentation fault", "segmentation fault"),
+    ],
+)
+def test_a_failed_build_is_reported_by_its_error(load, tmp_path, output, line):
+    script = tmp_path / "failing.py"
+    script.write_text(FAILING.format(output=output))
+    loaded, said = load(CXX=f"{sys.executable} {script}")
+    assert not loaded and f"did not build ({line}): torch alone" in said
 
 
 def test_processors_are_told_apart_on_arm_too(tmp_path):

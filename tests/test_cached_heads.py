@@ -3,8 +3,8 @@
 import pytest
 import torch
 
-from ea_fairseq.variants import cached_heads
-from ea_fairseq.variants.cached_heads import CachedHeads, append, share
+from ea_fairseq.attention import cached_heads
+from ea_fairseq.attention.cached_heads import CachedHeads, append, share
 
 HEADS, DIM = 2, 6
 

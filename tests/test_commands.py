@@ -21,7 +21,7 @@ from fairseq_commands import (
     training,
 )
 
-from ea_fairseq.compat.safe_loading import read_checkpoint
+from ea_fairseq.guard.checkpoints.safe_loading import read_checkpoint
 
 ROOT = Path(USER_DIR).parent
 SWITCHES = {

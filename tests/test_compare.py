@@ -470,3 +470,87 @@ def test_missing_translations_are_named_in_one_line(systems, capsys):
     assert compare.main([str(systems / "A"), str(systems / "B")]) == 1
     error = capsys.readouterr().err
     assert error.count("\n") == 1 and "hyp: no such file" in error
+
+
+def as_a_run(folder, seed):
+    """Make scores a finished run's, as ea-recipe leaves it."""
+    scored = json.loads((folder / "scores" / "test.json").read_text())
+    seconds = {"train": 100.0 + seed, "generate": 10.0}
+    results = {"seed": seed, "settings": {}, "seconds": seconds, "scores": {"test": scored}}
+    write(folder / "results.json", [json.dumps(results)])
+    for step, time in seconds.items():
+        write(folder / "steps" / f"{step}.json", [json.dumps({"seconds": time})])
+
+
+def test_a_copied_or_linked_seed_is_no_run_of_its_own(systems, capsys):
+    """Its deviation would be 0, and p would speak of seeds that nobody has run."""
+    for seed in (1, 2):
+        as_a_run(systems / "B" / f"seed{seed}", seed)
+    run(systems, "A", "B", "--samples", "50")
+    seed3 = systems / "B" / "seed3"
+    shutil.copytree(systems / "B" / "seed1", seed3)
+    assert compare.main([str(systems / "A"), str(systems / "B")]) == 1
+    assert f"{seed3}: the run in it was made with seed 1" in capsys.readouterr().err
+    shutil.rmtree(seed3)
+    # Without a record of the seed, a link is told by where it leads.
+    (systems / "A" / "seed3").symlink_to(systems / "A" / "seed1", target_is_directory=True)
+    assert compare.main([str(systems / "A"), str(systems / "B")]) == 1
+    assert f"{systems / 'A' / 'seed3'}: is seed1 under another name" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("name", ["averaged.pt", "checkpoints/checkpoint_best.pt"])
+def test_two_seeds_do_not_have_one_model(systems, capsys, name):
+    for seed, content in (("seed1", b"\0" * 10_000 + b"1"), ("seed2", b"\0" * 10_000 + b"2")):
+        write(systems / "B" / seed / name, [])
+        (systems / "B" / seed / name).write_bytes(content)
+    run(systems, "A", "B", "--samples", "50")
+    shutil.copyfile(systems / "B" / "seed1" / name, systems / "B" / "seed2" / name)
+    assert compare.main([str(systems / "A"), str(systems / "B")]) == 1
+    assert f"{systems / 'B' / 'seed2' / name}: is the model of seed1" in capsys.readouterr().err
+
+
+def test_equal_translations_of_two_seeds_are_told(systems, capsys):
+    run(systems, "A", "B", "--samples", "50")
+    assert "warning" not in capsys.readouterr().err
+    for file in ("hyp", "scores/test.json"):
+        shutil.copyfile(systems / "B" / "seed1" / file, systems / "B" / "seed2" / file)
+    run(systems, "A", "B", "--samples", "50")
+    assert f"warning: {systems / 'B'}: seed1 and seed2 have the same" in capsys.readouterr().err
+
+
+def test_scores_of_another_run_are_told_by_what_the_run_ended_with(systems, capsys):
+    """Copied with the translations, they agree with one another."""
+    target, source = systems / "A" / "seed1", systems / "B" / "seed1"
+    for folder, seed in ((target, 1), (source, 1)):
+        as_a_run(folder, seed)
+    run(systems, "A/seed1", "B/seed1", "--samples", "50")
+    # Scored anew with the case ignored they are the run's own.
+    own = ["--hypotheses", target / "hyp", "--references", systems / "ref", "--target-lang", "en"]
+    own += ["--lowercase", "--json", target / "scores" / "test.json"]
+    assert evaluate.main([str(part) for part in own]) == 0
+    run(systems, "A/seed1", "B/seed1", "--samples", "50")
+    for file in ("hyp", "scores/test.json"):
+        shutil.copyfile(source / file, target / file)
+    assert compare.main([str(target), str(source)]) == 1
+    assert f"{target / 'scores' / 'test.json'}: tokenized BLEU is " in capsys.readouterr().err
+    # With that run's results as well, the steps say otherwise.
+    shutil.copyfile(source / "results.json", target / "results.json")
+    write(target / "steps" / "train.json", [json.dumps({"seconds": 77.0})])
+    assert compare.main([str(target), str(source)]) == 1
+    assert f"{target / 'results.json'}: is of another run than " in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "junk",
+    ["[]", "{}", "3", '{"files": 3}', '{"files": {"x": "y"}, "scores": []}', "[" * 100_000]
+    + ['{"files": {"references": "r", "hypotheses": "h"}, "scores": [{"label": 1}]}']
+    + ['{"files": {"losses": "../losses.json"}, "scores": []}', '{"a": ' + "9" * 400 + "}"],
+)
+def test_scores_that_are_none_are_named(systems, capsys, junk):
+    path = systems / "A" / "seed1" / "scores" / "test.json"
+    path.write_text(junk)
+    (systems / "A" / "seed1" / "losses.json").write_text('[{"scored": 3}]')
+    assert compare.main([str(systems / "A"), str(systems / "B")]) == 1
+    error = capsys.readouterr().err
+    assert error.count("\n") == 1 and len(error) < 400
+    assert str(path) in error or "losses.json" in error

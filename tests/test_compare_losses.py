@@ -4,10 +4,10 @@ from dataclasses import replace
 
 import compare_losses
 
+from ea_fairseq.attention.contract import zero_hidden
+from ea_fairseq.attention.variants import evolving
 from ea_fairseq.kernels import library
 from ea_fairseq.kernels.library import torch_alone
-from ea_fairseq.variants import evolving
-from ea_fairseq.variants.base import zero_hidden
 
 FEW = ["--updates", "4"]
 

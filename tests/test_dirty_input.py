@@ -17,10 +17,10 @@ from fairseq_commands import USER_DIR, corpus, generation, run, trained
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from ea_fairseq.compat import dirty_input
-from ea_fairseq.config import EAOptions
+from ea_fairseq.attention.configuration import EAOptions
+from ea_fairseq.attention.variants.evolving import EvolvingOptions
 from ea_fairseq.errors import UserError
-from ea_fairseq.variants.evolving import EvolvingOptions
+from ea_fairseq.guard.generation import dirty_input
 
 CLEAN = [b"w1 w2", b"w3 w4 w5 w6", b"w7", b"w8 w9 w10"]
 ODD = [

@@ -13,10 +13,10 @@ from installed import installed, shell
 from pages import DOCS, PAGES, README, ROOT, blocks, commands
 from tiny_translation import sentences
 
+from ea_fairseq.attention.convolution import MAP_CONVOLUTIONS
+from ea_fairseq.commands import recipe as ea_recipe
+from ea_fairseq.commands import translate as translate_command
 from ea_fairseq.page import server
-from ea_fairseq.recipes import command as ea_recipe
-from ea_fairseq.translation import command as translate_command
-from ea_fairseq.variants.conv import MAP_CONVOLUTIONS
 
 MODEL = "work/runs/my.de-en/ea_transformer_lite/seed1/model"
 
@@ -53,6 +53,18 @@ def test_the_readme_is_short_and_leads_to_every_page():
     assert text.count("\n") < 280
     for page in DOCS.glob("*.md"):
         assert f"](docs/{page.name}" in text, page.name
+
+
+def test_the_librarys_page_runs_from_top_to_bottom():
+    """Its first block is ten lines long, as it says."""
+    code = blocks(DOCS / "library.md", "python")
+    model = code[0].split("class Classifier")[1]
+    assert len([line for line in model.splitlines() if line.strip()]) <= 10
+    names = {}
+    for block in code:
+        exec(compile(block, "library.md", "exec"), names)
+    assert names["done"].carry.shape == (2, 4, 7, 7)
+    assert names["output"].shape == (5, 1, 64)
 
 
 def write_corpus(folder):

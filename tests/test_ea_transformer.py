@@ -25,11 +25,11 @@ from small_models import (
     settings_of,
 )
 
-from ea_fairseq.config import EAOptions
+from ea_fairseq.attention.configuration import EAOptions
+from ea_fairseq.attention.scores import SCORES
+from ea_fairseq.attention.variants import VARIANTS
 from ea_fairseq.errors import UserError
 from ea_fairseq.kernels.library import switch, torch_alone
-from ea_fairseq.scores import SCORES
-from ea_fairseq.variants import VARIANTS
 
 ALL = ",".join(REGIONS)
 # Every variant with each of its sets of options; every property below is held to all.
@@ -718,6 +718,22 @@ def test_options_without_effect_are_told_of_where_somebody_gives_all_of_them(cap
     build("ea_transformer_lite", **options | {"ea_skip": "encoder"})
     build("ea_transformer_lite", ea_variant="encoder=plain,decoder=evolving", ea_skip="decoder")
     assert not [m for m in caplog.messages if "no effect" in m]
+
+
+@pytest.mark.parametrize(
+    ("sizes", "variant", "has"),
+    [
+        ({"decoder_layers": 0}, "bird_eye", "encoder"),
+        ({"encoder_layers": 0}, "predictive", "decoder, encoder-decoder"),
+        ({"no_cross_attention": True}, "encoder-decoder=evolving", "encoder, decoder"),
+    ],
+)
+def test_a_variant_that_serves_no_attention_of_the_model_is_refused(sizes, variant, has):
+    """It was the plain model, without a word."""
+    for arch in ("ea_transformer_lite", "ea_transformer_base"):
+        with pytest.raises(UserError, match=f"--ea-variant {variant} is for .* has {has} alone"):
+            build(arch, ea_variant=variant, **sizes)
+    build("ea_transformer_lite", ea_variant="plain", no_cross_attention=True)
 
 
 def test_a_chain_says_alpha_where_its_variants_have_others():

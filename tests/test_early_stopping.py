@@ -8,9 +8,9 @@ import sys
 import pytest
 from fairseq_commands import corpus, run, signal_after, training
 
-from ea_fairseq.compat import clean_stop
-from ea_fairseq.compat.atomic_saving import save_checkpoint_file
-from ea_fairseq.compat.safe_loading import read_checkpoint
+from ea_fairseq.guard.checkpoints.atomic_saving import save_checkpoint_file
+from ea_fairseq.guard.checkpoints.safe_loading import read_checkpoint
+from ea_fairseq.guard.training import clean_stop
 
 # So small a step changes no weight: the loss never falls.
 NO_BETTER = ["--lr", "1e-20", "--max-epoch", "20"]

@@ -10,8 +10,8 @@ from forked_steps import in_forks
 from tiny_translation import SIZES, arguments, make_corpus
 
 from ea_fairseq import Translator
-from ea_fairseq.recipes import command as runner
-from ea_fairseq.recipes.listing import list_runs
+from ea_fairseq.commands import recipe as runner
+from ea_fairseq.recipes.results.listing import list_runs
 
 SHORT = ("--set", "max-epoch=9")
 

@@ -8,6 +8,7 @@ import pytest
 from fairseq_commands import console_script, corpus, generation, run, trained, training
 
 from ea_fairseq import errors
+from ea_fairseq.errors import CommandParser
 
 ROOT = Path(__file__).parent.parent
 
@@ -136,3 +137,20 @@ def test_help_shows_the_options_of_what_was_chosen(command, options, shown):
     assert done.status == 0 and not done.errors().count("Traceback")
     for option in shown:
         assert f"  {option} " in done.output(), option
+
+
+def test_a_mistyped_option_is_one_line_with_what_was_meant(capsys):
+    parser = CommandParser(prog="ea-x")
+    parser.add_argument("--beam", type=int)
+    parser.add_argument("model")
+    for given, said in {
+        ("m", "--beem", "3"): "unrecognized arguments: --beem 3: perhaps you meant --beam",
+        ("m", "--beem=3"): "unrecognized arguments: --beem=3: perhaps you meant --beam",
+        ("m", "--zzz"): "unrecognized arguments: --zzz",
+        ("m", "--beam", "x"): "argument --beam: invalid int value: 'x'",
+        (): "the following arguments are required: model",
+    }.items():
+        with pytest.raises(SystemExit) as ended:
+            parser.parse_args(given)
+        assert ended.value.code == 2
+        assert capsys.readouterr().err == f"ea-x: error: {said} (see ea-x --help)\n"

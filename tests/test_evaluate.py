@@ -11,8 +11,8 @@ import compare
 import evaluate
 import pytest
 
-from ea_fairseq.recipes.generation import read_generated
-from ea_fairseq.recipes.scoring import split_compounds
+from ea_fairseq.recipes.results.scoring import split_compounds
+from ea_fairseq.recipes.runs.generation import read_generated
 from ea_fairseq.text.tokens import detokenize
 
 WORDS = "The a cat Dog house sees likes not very well-known old tree , and it 's great".split()

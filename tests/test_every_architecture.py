@@ -5,9 +5,9 @@ import re
 import pytest
 from fairseq_commands import corpus, generation, run, training
 
-from ea_fairseq.compat.safe_loading import read_checkpoint
-from ea_fairseq.scores import SCORES
-from ea_fairseq.variants import VARIANTS, architectures
+from ea_fairseq.attention.scores import SCORES
+from ea_fairseq.attention.variants import VARIANTS, architectures
+from ea_fairseq.guard.checkpoints.safe_loading import read_checkpoint
 
 SMALL = ["--encoder-attention-heads", "4", "--decoder-attention-heads", "4", "--max-epoch", "1"]
 MODELS = {

@@ -6,8 +6,8 @@ import torch
 from reference import REGIONS
 from references.evolving import convolve_map, evolve_map
 
-from ea_fairseq.variants import VARIANTS, Place
-from ea_fairseq.variants.conv import MAP_CONVOLUTIONS
+from ea_fairseq.attention.convolution import MAP_CONVOLUTIONS
+from ea_fairseq.attention.variants import VARIANTS, Place
 
 HEADS = 3
 SIZES = [(1, 1), (1, 4), (4, 1), (2, 2), (3, 7), (7, 3), (6, 6)]

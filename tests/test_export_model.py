@@ -14,13 +14,14 @@ from fairseq.data import Dictionary
 from small_folders import WORDS, write_folder
 
 from ea_fairseq import Translator
-from ea_fairseq.compat.safe_loading import read_checkpoint
-from ea_fairseq.compat.text_identity import check, identity_of_checkpoint
 from ea_fairseq.errors import UserError
 from ea_fairseq.files import write_json
-from ea_fairseq.recipes import exporting
-from ea_fairseq.recipes.exporting import checkpoint_of_run, exported_run
-from ea_fairseq.translation.model_folder import Longest
+from ea_fairseq.guard.checkpoints.safe_loading import read_checkpoint
+from ea_fairseq.guard.checkpoints.text_identity import check, identity_of_checkpoint
+from ea_fairseq.inference.build_model import load_model
+from ea_fairseq.inference.model_folder import Longest, read_model_folder
+from ea_fairseq.recipes.runs import export_run as exporting
+from ea_fairseq.recipes.runs.export_run import checkpoint_of_run, exported_run
 
 LINES = ["w1 w2 w3", "", "w5 w4 w4 w7"]
 
@@ -163,6 +164,33 @@ def test_a_runs_folder_takes_its_text_scores_and_search_along(folders, tmp_path,
     warned = capsys.readouterr().err
     assert "other takes text otherwise than the model's recipe made it (" in warned
     assert f"export_model.py {run} FOLDER knows how" in warned and warned.count("\n") == 1
+
+
+def test_a_folder_without_codes_or_tokenizer_says_what_text_it_takes(folders, tmp_path, capsys):
+    checkpoint, back = str(folders / "back" / "model.pt"), str(folders / "back")
+    codes = tmp_path / "codes"
+    codes.write_text("#version: 0.2\nw 1</w>\n")
+    for name, options, takes in (
+        ("split", [], "tokenised and split into subwords as its training text was"),
+        ("bpe", ["--codes", str(codes)], "tokenised as its training text was"),
+        ("raw", ["--codes", str(codes), "--tokenizer", "moses"], None),
+    ):
+        out = tmp_path / name
+        assert export_model.main([checkpoint, str(out), "--data", back, *options]) == 0
+        warned, card = capsys.readouterr().err, (out / "README.md").read_text()
+        assert read_model_folder(out).config.text.takes == takes
+        assert card.count("**Text must be ") == warned.count("\n") == (takes is not None)
+        if takes:
+            assert f"for {out}, text must be {takes}" in warned and f"must be {takes}**" in card
+
+
+def test_parameters_are_counted_without_what_marks_versions(folders):
+    folder = read_model_folder(folders / "again")
+    model, _ = load_model(folder)
+    count = sum(parameter.numel() for parameter in model.parameters())
+    assert sum(value.numel() for value in model.state_dict().values()) > count
+    assert json.loads((folder.path / "config.json").read_text())["parameters"] == count
+    assert f" {count:,} parameters" in (folder.path / "README.md").read_text()
 
 
 def test_what_does_not_fit_is_one_line_and_writes_nothing(folders, tmp_path, capsys):

@@ -10,9 +10,9 @@ from small_models import EOS, PAD, VOCABULARY, dictionary, padded
 
 from ea_fairseq import LanguageModel, Sampling, Translator
 from ea_fairseq.errors import UserError
-from ea_fairseq.translation.building import build_model
-from ea_fairseq.translation.model_folder import LANGUAGE_MODELING, Search
-from ea_fairseq.translation.search import BeamSearch
+from ea_fairseq.inference.build_model import build_model
+from ea_fairseq.inference.model_folder import LANGUAGE_MODELING, Search
+from ea_fairseq.inference.search import BeamSearch
 
 WORDS = dictionary()
 ARCHITECTURES = ("ea_transformer_lm_lite", "transformer_lm_lite", "bet_transformer_lm_lite")

@@ -13,12 +13,12 @@ from small_models import EOS
 from test_decoders import Steps, large
 
 from ea_fairseq import Translator
+from ea_fairseq.commands.translate import main
 from ea_fairseq.errors import UserError
+from ea_fairseq.inference.model_folder import Search
+from ea_fairseq.inference.search import BeamSearch
 from ea_fairseq.kernels.build import FLAGS, FOLDER, compiler
 from ea_fairseq.kernels.library import torch_alone
-from ea_fairseq.translation.command import main
-from ea_fairseq.translation.model_folder import Search
-from ea_fairseq.translation.search import BeamSearch
 
 pytestmark = needs_compiler
 

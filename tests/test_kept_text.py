@@ -6,16 +6,17 @@ from pathlib import Path
 
 import pytest
 from forked_steps import in_forks, recipe_in_forks
-from tiny_translation import arguments, make_corpus
+from tiny_translation import arguments, make_corpus, write_yaml
 
+from ea_fairseq import yaml_file
+from ea_fairseq.commands import recipe as run_recipe
 from ea_fairseq.corpus.config import load
 from ea_fairseq.files import locked
-from ea_fairseq.recipes import command as run_recipe
-from ea_fairseq.recipes import whole_recipe
-from ea_fairseq.recipes.data_folders import data_of_run, folder_for
-from ea_fairseq.recipes.kept_text import changes
-from ea_fairseq.recipes.recipe import load_recipe
-from ea_fairseq.recipes.runs import find_run
+from ea_fairseq.recipes.runs import whole_recipe
+from ea_fairseq.recipes.runs.data_folders import data_of_run, folder_for
+from ea_fairseq.recipes.runs.folders import find_run
+from ea_fairseq.recipes.runs.text_copy import changes
+from ea_fairseq.recipes.says.recipe import load_recipe
 
 QUICK = ("--set", "max-epoch=1", "--set", "average=null")
 
@@ -97,6 +98,33 @@ def test_other_data_is_refused_before_anything_is_written(recipe, main, change, 
     for word in [*words, str(run_folder(recipe)), "--name OTHER", "--fresh"]:
         assert word in output
     assert contents(recipe.parents[1] / "work") == before
+
+
+def test_moved_and_renamed_text_is_the_same_data(recipe, main):
+    """The content decides, not the path; which file is which side is a part of it."""
+    work = recipe.parents[1] / "work"
+    before = contents(work / "data" / "tiny.de-en") | contents(run_folder(recipe))
+    corpus, raw = recipe.parent / "corpus.yml", recipe.parent / "raw"
+    (raw / "texts").mkdir()
+    for file in [file for file in raw.iterdir() if file.is_file()]:
+        file.rename(raw / "texts" / f"my_{file.name}")
+    settings = yaml_file.read(corpus)
+    settings["files"] = {split: f"texts/my_{name}" for split, name in settings["files"].items()}
+    write_yaml(corpus, settings)
+    code, output = main(recipe, "--steps", "prepare", "train")
+    assert code == 0 and "already prepared" in output, output
+    after = contents(work / "data" / "tiny.de-en") | contents(run_folder(recipe))
+    assert {path: after[path] for path in before} == before
+    # Other text under these paths is told of as before, and so is the text of another split.
+    files = settings["files"]
+    write_yaml(corpus, settings | {"files": files | {"valid": files["first"]}})
+    code, output = main(recipe, "--steps", "train")
+    assert code == 1 and "was trained on other data" in output and "files: valid" in output, output
+    write_yaml(corpus, settings)
+    change = raw / "texts" / "my_train.de"
+    change.write_text(change.read_text().replace("e", "a"))
+    code, output = main(recipe, "--steps", "train")
+    assert code == 1 and "was trained on other data" in output, output
 
 
 def test_another_name_keeps_both(recipe, main):

@@ -1,5 +1,6 @@
 """The compiled attention maps: equal to the equations on torch, never required."""
 
+import ctypes
 import itertools
 from unittest import mock
 
@@ -9,11 +10,11 @@ from attention_cases import attention_inputs, results, steps_in_turn
 from compiled import needs_compiler
 from small_models import build_strong, padded, sentences
 
+from ea_fairseq.attention.cached_heads import CachedHeads
+from ea_fairseq.attention.variants import evolving
 from ea_fairseq.errors import UserError
-from ea_fairseq.kernels import library
+from ea_fairseq.kernels import fused_encoder, fused_step, library, transformer_parts
 from ea_fairseq.kernels.dropout import dropout_add
-from ea_fairseq.variants import evolving
-from ea_fairseq.variants.cached_heads import CachedHeads
 
 
 def assert_equal_to_torch(transform, tensors, visible, dropout=0.0):
@@ -302,3 +303,20 @@ def test_dropout_add_equals_torchs_dropout_with_the_same_seed(dtype, p):
 
 def test_half_precision_runs_on_torch():
     assert not library.is_available(torch.zeros(1, dtype=torch.bfloat16))
+
+
+@needs_compiler
+@pytest.mark.parametrize("threads", [1, 2])
+def test_memory_that_is_not_there_is_an_error_and_not_the_end_of_the_process(threads):
+    """Thrown in the threads that work, which share out the hypotheses."""
+    step = fused_step._Step(batch=2, heads=1, src_len=2**50, head_dim=4, hypotheses=1)
+    step.kernel_size, step.threads = 3, threads
+    with pytest.raises(MemoryError, match="step_float: not enough memory"):
+        library.call("step", ctypes.byref(step), dtype=torch.float32)
+
+
+@needs_compiler
+def test_what_cannot_be_computed_is_an_error_too():
+    empty = fused_encoder._Encoder(stack=transformer_parts.Stack(width=8, heads=0))
+    with pytest.raises(RuntimeError, match="encoder_new: an attention needs one head or more"):
+        library.call("encoder_new", ctypes.byref(empty), ctypes.byref(ctypes.c_void_p()))

@@ -11,9 +11,9 @@ from fairseq.tasks.translation import TranslationTask
 from reference import Transformer
 from small_models import EOS, PAD, dictionary, padded, sentences, settings_of
 
-from ea_fairseq.config import EAOptions
+from ea_fairseq.attention.configuration import EAOptions
+from ea_fairseq.attention.variants import VARIANTS, language_models
 from ea_fairseq.errors import UserError
-from ea_fairseq.variants import VARIANTS, language_models
 
 TINY = {
     "decoder_embed_dim": 16,
@@ -221,6 +221,17 @@ def test_the_stack_can_be_cut_to_some_layers():
 def test_what_cannot_work_is_refused_in_one_line(options, words):
     with pytest.raises(UserError, match=words):
         build(**options)
+
+
+def test_nobody_is_warned_of_options_that_nobody_gave(caplog):
+    """fairseq completes arguments twice; --ea-skip is for the encoder by default."""
+    args = argparse.Namespace()
+    for _ in range(2):
+        ARCH_CONFIG_REGISTRY["ea_transformer_lm_lite"](args)
+    assert args.ea_skip == "encoder" and not caplog.messages
+    args.ea_skip = "encoder-decoder"
+    ARCH_CONFIG_REGISTRY["ea_transformer_lm_lite"](args)
+    assert [m for m in caplog.messages if m.startswith("--ea-skip encoder-decoder has no effect")]
 
 
 @pytest.mark.parametrize(

@@ -18,9 +18,9 @@ from test_language_model import build_strong
 from trained_language_models import corpus, trained, training
 
 from ea_fairseq.errors import UserError
-from ea_fairseq.modules.recorded_maps import recorded_self_attention
+from ea_fairseq.inference.attention_maps import attention_maps, language_model_maps
+from ea_fairseq.models.recorded_maps import recorded_self_attention
 from ea_fairseq.syntax.criterion import SyntaxGuidedCriterion
-from ea_fairseq.translation.attention_maps import attention_maps, language_model_maps
 
 TEXT = [5, 9, 7, 12, 6, EOS]
 

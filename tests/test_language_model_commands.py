@@ -22,7 +22,7 @@ from pages import ROOT, commands
 from trained_language_models import BREAKS, SIZES, corpus, trained, training
 
 from ea_fairseq import LanguageModel
-from ea_fairseq.compat.safe_loading import read_checkpoint
+from ea_fairseq.guard.checkpoints.safe_loading import read_checkpoint
 
 PAGE = ROOT / "examples" / "language_modeling" / "README.md"
 

@@ -9,8 +9,8 @@ from fairseq.token_generation_constraints import pack_constraints
 from small_folders import strong
 from small_models import EOS, PAD, dictionary, padded
 
-from ea_fairseq.compat.length_limits import own_limits
 from ea_fairseq.errors import UserError
+from ea_fairseq.guard.generation.length_limits import own_limits
 
 WORDS = dictionary()
 LENGTHS = (1, 8, 3, 5, 2, 8)  # of sources, their ends not counted

@@ -12,8 +12,8 @@ from small_folders import write_folder
 from small_models import settings_of
 
 from ea_fairseq import Translator
-from ea_fairseq.translation.map_statistics import TERMS, map_statistics
-from ea_fairseq.variants import VARIANTS
+from ea_fairseq.attention.variants import VARIANTS
+from ea_fairseq.inference.map_statistics import TERMS, map_statistics
 
 TEXTS = ["w1 w5 w3 w7", "w2", "", "w8 w4 w4 w6 w9 w3"]
 MIXED = {"ea_alpha": 0.3, "ea_beta": 0.4, "ea_skip": "encoder,decoder"}
@@ -89,11 +89,11 @@ def test_weight_on_current_and_earlier_tokens_is_that_of_loops(folder, statistic
 
 @pytest.mark.parametrize("attention", ["encoder", "decoder", "encoder-decoder"])
 def test_shares_are_those_of_equation_4(folder, statistics, attention):
-    """Z = beta conv + (1 - beta) (alpha carry + (1 - alpha) L), alpha 0.3, beta 0.4."""
+    """Z = A_in + what is added, A_in = alpha carry + (1 - alpha) L, alpha 0.3."""
     found = all_maps(folder)
     for number, layer in enumerate(statistics[attention]):
         alpha = 0.3 if number and attention != "encoder-decoder" else 0.0
-        weights = {"fresh": 0.6 * (1 - alpha), "carry": 0.6 * alpha, "convolution": 0.4}
+        weights = {"fresh": 1 - alpha, "carry": alpha, "added": 1}
         sizes = dict.fromkeys(TERMS, 0.0)
         for head in range(4):
             squares = dict.fromkeys(TERMS, 0.0)
@@ -112,7 +112,7 @@ def test_shares_are_those_of_equation_4(folder, statistics, attention):
             expected = sizes[name] / sum(sizes.values())
             assert layer.shares[name] == pytest.approx(expected, abs=1e-4), (number, name)
         assert layer.shares["other"] == pytest.approx(0, abs=1e-6)
-        assert layer.shares["convolution"] > 0.05
+        assert layer.shares["added"] > 0.05
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
@@ -124,7 +124,7 @@ def test_every_variant_has_statistics(tmp_path, variant):
         for layer in layers:
             assert sum(layer.shares.values()) == pytest.approx(1)
             other |= layer.shares["other"] > 0.01
-    # What these do to the logits is no sum of L, carry and convolution.
+    # What these do to the logits is no sum of L, carry and what a convolution adds.
     assert other == (variant in ("bird_eye", "multi_token", "talking_heads"))
 
 
@@ -132,7 +132,7 @@ def test_a_plain_transformer_is_fresh_alone(tmp_path):
     translator = Translator(write_folder(tmp_path / "model", "transformer_lite"))
     for layers in map_statistics(translator, TEXTS).values():
         for layer in layers:
-            assert layer.shares == {"fresh": 1.0, "carry": 0.0, "convolution": 0.0, "other": 0.0}
+            assert layer.shares == {"fresh": 1.0, "carry": 0.0, "added": 0.0, "other": 0.0}
 
 
 def test_texts_without_words_have_no_maps(tmp_path, folder, capsys):
@@ -160,8 +160,8 @@ def test_two_models_as_tables_numbers_and_a_picture(tmp_path, folder, capsys):
         assert cells["layer"] == str(number + 1)
         layers = [numbers[name]["encoder"][number] for name in ("plain", "ea")]
         assert cells["entropy"] == " / ".join(f"{layer['entropy']:.2f}" for layer in layers)
-        shares = [100 * layer["shares"]["convolution"] for layer in layers]
-        assert cells["convolution"] == " / ".join(f"{share:.1f}" for share in shares)
+        shares = [100 * layer["shares"]["added"] for layer in layers]
+        assert cells["added"] == " / ".join(f"{share:.1f}" for share in shares)
     assert rows[0][1] == "- / -"
 
 

@@ -8,7 +8,7 @@ import torch
 from fairseq.optim import AMPOptimizer
 from small_models import EOS, build, padded, sentences
 
-import ea_fairseq  # noqa: F401  (makes the changes)
+import ea_fairseq.plugin  # noqa: F401  (makes the changes)
 
 
 def optimizer_of(weight, monkeypatch, **options):

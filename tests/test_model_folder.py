@@ -12,11 +12,11 @@ from small_folders import strong, write_folder
 
 from ea_fairseq import Translator
 from ea_fairseq.errors import UserError
-from ea_fairseq.recipes.exporting import longest_sources, search_settings
-from ea_fairseq.translation.building import load_model
-from ea_fairseq.translation.exporting import export_checkpoint
-from ea_fairseq.translation.fairseq_checkpoint import write_fairseq_folder
-from ea_fairseq.translation.model_folder import Longest, Search, read_model_folder
+from ea_fairseq.inference.build_model import load_model
+from ea_fairseq.inference.export_checkpoint import export_checkpoint
+from ea_fairseq.inference.fairseq_checkpoint import write_fairseq_folder
+from ea_fairseq.inference.model_folder import Longest, Search, read_model_folder
+from ea_fairseq.recipes.runs.export_run import longest_sources, search_settings
 
 
 @pytest.fixture(scope="module")
@@ -108,6 +108,7 @@ def test_a_missing_or_changed_file_is_named(folder, tmp_path, name):
 def test_what_config_json_says_is_checked(folder, tmp_path):
     sizes = json.loads((folder / "config.json").read_text())["options"]
     text = json.loads((folder / "config.json").read_text())["text"]
+    search = json.loads((folder / "config.json").read_text())["search"]
     for changes, words in (
         ({"format": 2}, "format 2: this version of ea_fairseq reads format 1"),
         ({"arch": "no_such"}, "'no_such' is not known"),
@@ -120,6 +121,16 @@ def test_what_config_json_says_is_checked(folder, tmp_path):
         ({"arch": "fconv", "options": {"encoder_layers": "[exit()]"}}, "was not executed"),
         ({"options": {**sizes, "dropout": {"a": 1}}}, "option dropout of ea_transformer_lite"),
         ({"options": {**sizes, "ea_alpha": 7}}, "--ea-alpha must be a number in [0, 1], not 7"),
+        ({"options": {**sizes, "dropout": 10**400}}, "config.json: not JSON: 1000"),
+        ({"options": {**sizes, "encoder_attention_heads": 0}}, "expected a number from 1"),
+        ({"options": {**sizes, "encoder_embed_dim": 0}}, "expected a number from 1"),
+        ({"options": {**sizes, "encoder_layers": 10**11}}, "expected at most 1,000"),
+        ({"options": {**sizes, "encoder_ffn_embed_dim": 10**11}}, "expected at most 1,000,000"),
+        ({"options": {**sizes, "encoder_layers": "3"}}, "expected a whole number"),
+        ({"options": {**sizes, "encoder_normalize_before": "no"}}, "choose true or false"),
+        ({"options": {**sizes, "dropout": float("nan")}}, "expected a finite number"),
+        ({"options": {**sizes, "adaptive_softmax_cutoff": 1.5}}, "no longer supported"),
+        ({"search": {**search, "max_len_a": 1e308}}, "max_len_a is 1e+308: expected a number fr"),
         ({"text": {**text, "source_lang": "../de"}}, "'../de' is no language code"),
         ({"text": {**text, "subword": "morfessor"}}, "subword is 'morfessor': choose from bpe"),
         ({"search": {"beam": 5}}, "search: expected the keys beam, lenpen"),

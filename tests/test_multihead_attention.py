@@ -4,8 +4,8 @@ import pytest
 import torch
 from fairseq.modules import MultiheadAttention
 
-from ea_fairseq.modules.multihead_attention import TransformedAttention
-from ea_fairseq.variants import VARIANTS, LogitTransform, Place
+from ea_fairseq.attention.variants import VARIANTS, LogitTransform, Place
+from ea_fairseq.models.multihead_attention import TransformedAttention
 
 DIM, HEADS = 16, 4
 

@@ -5,14 +5,16 @@ import json
 import re
 import shutil
 import subprocess
+from pathlib import Path
 
 import pytest
 from tiny_translation import sentences
 
+from ea_fairseq.commands import recipe as run_recipe
 from ea_fairseq.corpus.config import load
-from ea_fairseq.recipes import command as run_recipe
-from ea_fairseq.recipes.listing import list_runs
-from ea_fairseq.recipes.recipe import load_recipe, recipe_path
+from ea_fairseq.recipes.results.listing import list_runs
+from ea_fairseq.recipes.says.new_corpus import schedule
+from ea_fairseq.recipes.says.recipe import load_recipe, recipe_path
 
 
 @pytest.fixture
@@ -31,7 +33,7 @@ def test_a_recipe_is_written_that_prepares_the_two_files(files, tmp_path, capsys
     corpus = load(folder / "corpus.yml")
     assert corpus.languages == ("de", "en") and corpus.splits == ["train", "valid", "test"]
     assert corpus.held_out == {"valid": 5, "test": 5}
-    assert [part.path for part in corpus.files["train"]] == [str(tmp_path / "all.{lang}")]
+    assert [part.path for part in corpus.files["train"]] == ["../../all.{lang}"]  # both may move
     recipe = load_recipe(recipe_path(folder, "ea_transformer_lite"))
     assert recipe.corpus.resolve() == folder / "corpus.yml"
     # Every option is checked against fairseq's parsers; the place of data and runs is free.
@@ -39,6 +41,43 @@ def test_a_recipe_is_written_that_prepares_the_two_files(files, tmp_path, capsys
     assert run_recipe.main([*command, "--work-dir", str(tmp_path / "work")]) == 0
     assert "fairseq_cli.train" in capsys.readouterr().out
     assert not (tmp_path / "work").exists()
+
+
+def test_three_pairs_are_shown_and_few_are_told_of(files, tmp_path, capsys):
+    assert run_recipe.main(["--new", str(tmp_path / "my.de-en"), "--files", *files]) == 0
+    shown = capsys.readouterr()
+    source, target = (Path(file).read_text().splitlines() for file in files)
+    for number in (1, 51, 100):
+        pair = rf"^ +{number}  {source[number - 1]}\n +{target[number - 1]}$"
+        assert re.search(pair, shown.out, re.M), number
+    assert "warning: 100 pairs are few" in shown.err
+
+
+@pytest.mark.parametrize("pairs", [50, 400, 1000, 6000, 29_000, 160_000, 4_500_000])
+def test_the_schedule_follows_the_size_of_the_corpus(pairs):
+    """Of lines with 18 subwords: the learning rate rises within a tenth of the training, which is
+    long enough, and an epoch has many updates where there is text for it."""
+    plan = schedule(pairs, 18 * pairs)
+    assert 512 <= plan.batch <= 4096 and plan.updates == max(1, round(18 * pairs / plan.batch))
+    assert plan.updates * plan.epochs >= 6000 or plan.epochs == 300
+    assert plan.warmup <= max(1, plan.updates * plan.epochs / 10) + 1 and plan.warmup <= 4000
+    assert plan.updates >= 175 or plan.batch == 512
+    assert plan.dropout == (0.3 if pairs < 10_000 else 0.2 if pairs < 10**6 else 0.1)
+
+
+def test_the_schedule_is_what_the_recipe_says(tmp_path):
+    for lang in ("de", "en"):
+        lines = (" ".join(["word"] * 16) for _ in range(2000))
+        (tmp_path / f"many.{lang}").write_text("".join(f"{line}\n" for line in lines))
+    folder, files = tmp_path / "my.de-en", [str(tmp_path / f"many.{lang}") for lang in ("de", "en")]
+    assert run_recipe.main(["--new", str(folder), "--files", *files]) == 0
+    plan = schedule(2000, 2000 * 79 // 4)  # four characters a subword
+    train = load_recipe(recipe_path(folder, "ea_transformer_lite")).options("train")
+    names = {"batch": "max-tokens", "epochs": "max-epoch", "patience": "patience"}
+    names |= {"warmup": "warmup-updates", "dropout": "dropout"}
+    for name, option in names.items():
+        assert train[option] == getattr(plan, name), option
+    assert plan.warmup < plan.updates * plan.epochs / 9
 
 
 def test_compressed_files_are_taken_and_broken_ones_named(files, tmp_path, capsys):
@@ -63,10 +102,13 @@ def test_files_and_folders_that_do_not_fit_are_named(files, tmp_path, capsys):
     (tmp_path / "all.fr").write_text("un\n")
     (tmp_path / "there").mkdir()
     for lang in ("de", "en"):
+        (tmp_path / f"few.{lang}").write_text("one\ntwo\nthree\n")
+        (tmp_path / f"latin.{lang}").write_text("one\nzw\xf6lf\n", encoding="latin-1")
         (tmp_path / f"wide.{lang}").write_text("one\ntwo\n", encoding="utf-16")
         (tmp_path / f"packed.{lang}").write_bytes(gzip.compress(b"one\ntwo\nthree\n"))
-    wide, packed = (
-        [str(tmp_path / f"{name}.{lang}") for lang in ("de", "en")] for name in ("wide", "packed")
+    wide, packed, few, latin = (
+        [str(tmp_path / f"{name}.{lang}") for lang in ("de", "en")]
+        for name in ("wide", "packed", "few", "latin")
     )
     new = str(tmp_path / "my.de-en")
     dashed = [source, shutil.copy(target, target.replace(".en", ".pt-br"))]
@@ -81,6 +123,8 @@ def test_files_and_folders_that_do_not_fit_are_named(files, tmp_path, capsys):
         ("--new", str(tmp_path / "there"), "--files", *files): "there already",
         ("--new", str(tmp_path / "a b"), "--files", *files): "without space",
         ("--new", new, "--files", *dashed): ".pt-br: pt-br is no language code",
+        ("--new", new, "--files", *few): "few.de has 3 lines: too few to train on",
+        ("--new", new, "--files", *latin): "latin.de: line 2 is not UTF-8; make UTF-8 of it first",
         ("--new", new, "--files", *wide): "wide.de: is UTF-16; make UTF-8 of it first: iconv -f",
         ("--new", new, "--files", *packed): "packed.de: is compressed (gzip); unpack it first",
     }.items():

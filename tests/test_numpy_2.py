@@ -6,7 +6,7 @@ import torch
 from fairseq.data import ListDataset, TokenBlockDataset
 from small_models import EOS, PAD
 
-import ea_fairseq  # noqa: F401  (replaces what fairseq lacks)
+import ea_fairseq.plugin  # noqa: F401  (replaces what fairseq lacks)
 
 
 def test_a_text_that_begins_with_an_empty_line_is_read_without_a_warning():

@@ -11,9 +11,9 @@ from fairseq_commands import USER_DIR, corpus, generation, run, trained, trainin
 from trained_language_models import corpus as text
 from trained_language_models import training as language_training
 
-from ea_fairseq.compat import option_values
-from ea_fairseq.compat.option_values import check
 from ea_fairseq.errors import UserError
+from ea_fairseq.guard.options import option_values
+from ea_fairseq.guard.options.option_values import check
 
 
 def refused(done):

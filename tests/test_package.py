@@ -9,8 +9,8 @@ from importlib.metadata import PathDistribution
 from installed import distributions, installed, shell
 from pages import ROOT
 
-from ea_fairseq.recipes import command
-from ea_fairseq.recipes.places import corpora
+from ea_fairseq.commands import recipe as command
+from ea_fairseq.recipes.says.paths import corpora
 
 
 def test_wheel_and_source_hold_every_file_of_the_package_and_the_recipes():
@@ -23,7 +23,8 @@ def test_wheel_and_source_hold_every_file_of_the_package_and_the_recipes():
         for path in (ROOT / "ea_fairseq").rglob("*")
         if path.is_file() and "__pycache__" not in path.parts
     }
-    assert {".py", ".cpp", ".h", ".html", ".css", ".js"} == {f".{f.split('.')[1]}" for f in package}
+    kinds = {".py", ".cpp", ".h", ".html", ".css", ".js", ".typed"}
+    assert kinds == {f".{f.split('.')[1]}" for f in package}
     assert package <= source and package <= inside
     recipes = {str(path.relative_to(ROOT)) for path in (ROOT / "examples").rglob("*.yml")}
     assert recipes <= source and {f"ea_fairseq/{name}" for name in recipes} <= inside
@@ -63,6 +64,14 @@ def test_every_script_of_the_wheel_runs_there_and_those_that_the_package_names_a
     (tmp_path / "help.py").write_text(HELP)
     helped = shell(f"python help.py {scripts} {' '.join(names)}", tmp_path)
     assert helped.count("usage: ") == len(names)
+
+
+def test_scripts_have_names_of_their_own_as_console_commands(tmp_path):
+    for name in ("ea-evaluate", "ea-compare", "ea-export", "ea-average", "ea-plot"):
+        assert f"usage: {name} " in shell(f"{name} --help", tmp_path)
+    (tmp_path / "empty").touch()
+    said = shell("ea-export empty out 2>&1 || true", tmp_path)
+    assert said.startswith("ea-export: error: checkpoint empty is empty") and said.count("\n") == 1
 
 
 # One process for all of them: each has what the others import.

@@ -13,7 +13,6 @@ import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
@@ -26,12 +25,12 @@ from small_models import dictionary
 import ea_fairseq.page
 from ea_fairseq import Translator
 from ea_fairseq.errors import UserError
+from ea_fairseq.inference.build_model import build_model, unshared_weights
+from ea_fairseq.inference.map_views import layer_views
+from ea_fairseq.inference.model_folder import Longest, ModelConfig, Search, write_model_folder
 from ea_fairseq.page.api import LONGEST_TEXT
 from ea_fairseq.page.guard import Guard
 from ea_fairseq.page.server import allowed_hosts, serve
-from ea_fairseq.translation.building import build_model, unshared_weights
-from ea_fairseq.translation.model_folder import Longest, ModelConfig, Search, write_model_folder
-from ea_fairseq.translation.views import layer_views
 
 PAGE = Path(ea_fairseq.page.__file__).parent
 TEXT = "w1 w5 w3 w7\n\nw8 w4 w4\n"
@@ -114,7 +113,7 @@ def test_maps_are_those_of_the_model(port, translators, head):
         answer = json.loads(answer)
         assert status == 200 and [view["name"] for view in answer["views"]] == [
             "fresh",
-            "convolution",
+            "added",
             "evolved",
         ]
         for view, expected in zip(answer["views"], layer_views(layers[1]), strict=True):
@@ -126,6 +125,13 @@ def test_maps_are_those_of_the_model(port, translators, head):
                     assert hidden or value == pytest.approx(float(values[t, s]), abs=1e-4)
         assert len(answer["rows"]) == len(answer["views"][0]["values"])
         assert len(answer["columns"]) == len(answer["views"][0]["values"][0])
+
+
+def test_words_that_the_model_does_not_know_are_marked(port):
+    _, (piece,) = translate(port, "w1 Haus w3")
+    words = [(word["text"], word["unknown"]) for word in piece["source_words"]]
+    assert words == [("w1", False), ("Haus", True), ("w3", False), ("</s>", False)]
+    assert not any(word["unknown"] for word in piece["translations"][0]["words"])
 
 
 def test_fifty_at_once_are_all_answered_right(port, translators):
@@ -339,7 +345,7 @@ def test_wrong_requests_are_told_what_is_wrong(port, path, body, status, message
     assert detail.count("secret") == (message == "secret: ")  # nothing is sent back
 
 
-def test_the_api_is_described_without_the_network(port):
+def test_the_api_is_described_and_the_page_needs_no_network(port):
     status, _, schema = ask(port, "/openapi.json")
     schema = json.loads(schema)
     assert {"/api/models", "/api/translate", "/api/maps"} == set(schema["paths"])
@@ -347,22 +353,6 @@ def test_the_api_is_described_without_the_network(port):
     used = set(re.findall(r'"#/components/schemas/(\w+)"', json.dumps(schema)))
     assert used <= known and {"Piece", "Alternative", "Word", "Maps", "Problem"} <= known
 
-    class Links(HTMLParser):
-        found, ids = [], []
-
-        def handle_starttag(self, tag, attrs):
-            for name, value in attrs:
-                if name in ("href", "src"):
-                    self.found.append(value)
-                elif name == "id":
-                    self.ids.append(value)
-
-    links = Links()
-    _, headers, page = ask(port, "/docs")
-    links.feed(page)
-    assert headers["content-type"].startswith("text/html") and "POST /api/maps" in page
-    assert {link[1:] for link in links.found if link.startswith("#")} <= set(links.ids)
-    assert not [link for link in links.found if ":" in link]
     for file in ("page.html", "page.css", "page.js"):
         assert not re.search(r"https?:|//\w+\.\w", (PAGE / file).read_text())
         assert ask(port, f"/{file}")[2] == (PAGE / file).read_text()
@@ -448,6 +438,9 @@ def test_in_a_browser(tmp_path, translators, port):
         assert page.texts(".translation") == [expected]
         assert page.run("return document.images.length") == 0
         assert page.texts(".source")[1] == hostile.replace(" ", "") + "</s>"
+
+        assert page.texts(".source .unknown")[0] == "<img"
+        assert "Unknown to the model: <img, " in page.texts(".piece:nth-child(2)")[0]
 
         # A word of the translation lights up what it looked at.
         part = translators["ea"].translate("w1 w5 w3 w7", details=True).parts[0]

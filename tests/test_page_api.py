@@ -178,11 +178,14 @@ def test_maps_of_every_described_kind_are_answered(port, description):
     """Random names hit no attention: here the rest of a right request is random."""
     found, schema = operation(description, "/api/maps")
     tokens = st.lists(
-        st.sampled_from(["w1", "w5", "</s>", "x", "\x00", "<b>"]), min_size=1, max_size=4
+        st.sampled_from(["w1", "w5", "</s>", "<pad>", "<s>", "<unk>", "x", "\x00", "<b>"]),
+        min_size=1,
+        max_size=4,
     )
     seen = set()
 
     @SOME
+    @example(["w1", "<pad>", "</s>"], ["<pad>", "w5", "</s>"], "decoder", 1, None)
     @given(
         tokens,
         tokens,

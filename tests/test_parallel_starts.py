@@ -12,11 +12,11 @@ from time_limit import in_time, wait_for
 from tiny_translation import arguments, make_corpus
 
 from ea_fairseq import files
+from ea_fairseq.commands import recipe as runner
 from ea_fairseq.corpus.config import load
 from ea_fairseq.files import is_locked, locked
-from ea_fairseq.recipes import command as runner
-from ea_fairseq.recipes import whole_recipe
-from ea_fairseq.recipes.data_folders import folder_for
+from ea_fairseq.recipes.runs import whole_recipe
+from ea_fairseq.recipes.runs.data_folders import folder_for
 
 
 @pytest.fixture

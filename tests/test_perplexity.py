@@ -8,7 +8,7 @@ import compare
 import pytest
 
 from ea_fairseq.files import write_json
-from ea_fairseq.recipes.perplexity import (
+from ea_fairseq.recipes.results.perplexity import (
     LossMeasure,
     ScoredText,
     check_units,
@@ -16,7 +16,7 @@ from ea_fairseq.recipes.perplexity import (
     scored_text,
     write_losses,
 )
-from ea_fairseq.recipes.tables import mean_and_deviation
+from ea_fairseq.recipes.results.tables import mean_and_deviation
 
 EOS, UNK = 0, 1
 SYMBOLS = {

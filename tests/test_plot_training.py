@@ -8,8 +8,8 @@ import pytest
 from fairseq.logging import progress_bar as bars
 from matplotlib import image, pyplot
 
-from ea_fairseq.recipes.curve_pictures import draw, draw_seeds
-from ea_fairseq.recipes.curves import Curves, MeanCurve, read_curves
+from ea_fairseq.recipes.results.curve_pictures import draw, draw_seeds
+from ea_fairseq.recipes.results.curves import Curves, MeanCurve, read_curves
 
 FORMATS = {
     "json": lambda: bars.JsonProgressBar([0] * 100, epoch=1, log_interval=10),
@@ -258,7 +258,53 @@ def test_time_goes_on_over_resumed_processes_without_what_was_between(tmp_path):
         + record("12:02:00", 120, 120)
         + line("14:59:00", "fairseq_cli.train | Namespace()")
         + line("15:00:00", begins)
-        + record("15:00:30", 110, 0)
-        + record("15:03:00", 200, 0)
+        + record("15:00:30", 110, 30)
+        + record("15:03:00", 200, 180)
     )
     assert read_curves(log).minutes([100, 110, 200]) == pytest.approx([1, 2.5, 5])
+
+
+def test_lines_with_numbers_of_hundreds_of_digits_are_left_out(tmp_path):
+    long = "9" * 5000
+    lines = [
+        '| INFO | train_inner | {"loss": "3.0", "num_updates": "10"}',
+        f'| INFO | train_inner | {{"loss": {long}, "num_updates": 20}}',
+        f'| INFO | train_inner | {{"loss": {long[:400]}, "num_updates": 30}}',
+        f'| INFO | train_inner | {{"loss": "2.0", "num_updates": {long[:400]}}}',
+        '| INFO | train_inner | {"loss": "2.0", "num_updates": 1e999}',
+        f"| INFO | train_inner | loss=2.0, num_updates={long}",
+        "2026-99-99 12:00:00 | INFO | fairseq_cli.train | max tokens per device = 1",
+    ]
+    (tmp_path / "train.log").write_text("\n".join(lines) + "\n")
+    curves = read_curves(tmp_path / "train.log")
+    assert curves.curve("train_inner", "loss") == ([10], [3.0])
+
+
+@pytest.mark.parametrize("shift", [-1, 1])
+def test_time_does_not_jump_where_the_clock_does(tmp_path, shift):
+    """At the ends of summer time, by one hour; here before a validation, whose line has no wall."""
+
+    def line(minute, text, hours=0):
+        return f"2026-10-25 {12 + hours}:{minute:02}:00 | INFO | {text}\n"
+
+    def record(minute, tag, updates, hours=0, **more):
+        stats = {"loss": "3.0", "num_updates": str(updates), **more}
+        return line(minute, f"{tag} | {json.dumps(stats)}", hours)
+
+    log = tmp_path / "train.log"
+    log.write_text(
+        line(0, "fairseq_cli.train | max tokens per device = 100 and max sentences = None")
+        + record(10, "train_inner", 100, wall="600")
+        + record(12, "valid", 110)
+        + record(13, "train", 110, wall="780")
+        + record(20, "train_inner", 200, wall="1200")
+        + record(22, "valid", 220, hours=shift)
+        + record(23, "train", 220, hours=shift, wall="1380")
+        + record(30, "train_inner", 300, hours=shift, wall="1800")
+        + record(32, "valid", 330, hours=shift)
+    )
+    curves = read_curves(log)
+    assert curves.minutes([100, 200, 300, 330]) == pytest.approx([10, 20, 30, 32])
+    # Of one validation it is known that it came between two lines.
+    assert curves.minutes([110]) == pytest.approx([12])
+    assert 20 <= curves.minutes([220])[0] <= 23

@@ -1,22 +1,26 @@
 """Pictures show the maps of the model, by head or their mean, with the tokens on the axes."""
 
+import dataclasses
 import math
+from itertools import combinations
 from xml.etree import ElementTree
 
 import plot_attention as command
 import pytest
 import torch
 from matplotlib import image
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.text import Text
 from small_folders import strong, write_folder
 from small_models import EOS, settings_of
 
 from ea_fairseq import Translator
+from ea_fairseq.attention.variants import VARIANTS
 from ea_fairseq.errors import UserError
-from ea_fairseq.translation import plots
-from ea_fairseq.translation.attention_maps import attention_maps
-from ea_fairseq.translation.translator import Part
-from ea_fairseq.translation.views import layer_views
-from ea_fairseq.variants import VARIANTS
+from ea_fairseq.inference import plots
+from ea_fairseq.inference.attention_maps import attention_maps
+from ea_fairseq.inference.map_views import layer_views
+from ea_fairseq.inference.translator import Part
 
 SOURCE, TARGET = [5, 9, 7, 12, EOS], [8, 6, 11, EOS]
 PART = Part(["w1", "w5", "$x$", "<b>&", "</s>"], ["w4", "w2", "w7", "</s>"], [0.0] * 4, 0.0, None)
@@ -56,13 +60,9 @@ def test_views_are_what_the_layer_says_what_is_added_and_what_comes_out(attentio
     model = strong("ea_transformer_lite")
     for layer in attention_maps(model, SOURCE, TARGET)[attention]:
         fresh, added, evolved = layer_views(layer)
-        assert [view.name for view in (fresh, added, evolved)] == [
-            "fresh",
-            "convolution",
-            "evolved",
-        ]
+        assert [view.name for view in (fresh, added, evolved)] == ["fresh", "added", "evolved"]
         assert torch.allclose(fresh.values, softmax(layer.fresh, attention), atol=1e-5)
-        assert torch.equal(added.values, layer.convolution)
+        assert torch.equal(added.values, layer.evolved - layer.mixed) and added.signed
         assert torch.allclose(evolved.values, softmax(layer.evolved, attention), atol=1e-5)
         assert [view.in_logits for view in (fresh, added, evolved)] == [False, True, False]
 
@@ -149,6 +149,7 @@ def test_one_head_some_layers_one_attention(monkeypatch, translator, tmp_path):
 
 def test_the_command_draws_what_the_model_translates(tmp_path, capsys, translator):
     folder, output = str(translator.folders[0].path), tmp_path / "new" / "maps"
+    output.parent.mkdir()
     for suffix, check in [
         (".png", lambda path: image.imread(path).std() > 0.05),
         (".pdf", lambda path: path.read_bytes().startswith(b"%PDF")),
@@ -171,7 +172,7 @@ def test_the_command_draws_what_the_model_translates(tmp_path, capsys, translato
         (["--layer", "4"], "layer is 4: choose from 1 to 3"),
         (["--attention", "cross"], "attention is 'cross': choose from encoder, decoder"),
         (["--output", "/proc/x.png"], "/proc/x.png: cannot be written"),
-        (["--output", "/dev/null/maps/x.png"], "/dev/null/maps/x.png: cannot be written"),
+        (["--output", "/dev/null/x.png"], "/dev/null/x.png: /dev/null is no folder"),
     ],
 )
 def test_mistakes_end_in_one_line(tmp_path, capsys, translator, options, message):
@@ -187,6 +188,28 @@ def test_mistakes_end_in_one_line(tmp_path, capsys, translator, options, message
 def test_a_picture_is_of_one_piece_of_text(translator, text):
     with pytest.raises(UserError):
         plots.translated_part(translator, text)
+
+
+def test_titles_leave_each_other_room(monkeypatch, translator, tmp_path):
+    """With large numbers, and so little text that the maps are as small as they get."""
+    monkeypatch.setattr(f"{__name__}.PART", Part(["w1", "</s>"], ["w2", "</s>"], [], 0.0, None))
+    views = plots.layer_views
+
+    def large(maps):
+        return [dataclasses.replace(v, values=v.values * -12345) if v.in_logits else v
+                for v in views(maps)]  # fmt: skip
+
+    monkeypatch.setattr(plots, "layer_views", large)
+    axes = drawn(monkeypatch, translator, tmp_path)
+    renderer = FigureCanvasAgg(next(iter(axes.values())).figure).get_renderer()
+    boxes = {}
+    for name, axis in axes.items():
+        title = axis.get_title(loc="left")
+        assert "added" not in name or "darkest" in title
+        (text,) = (found for found in axis.findobj(Text) if found.get_text() == title)
+        boxes[name] = text.get_window_extent(renderer)
+    together = [(a, b) for a, b in combinations(boxes, 2) if boxes[a].overlaps(boxes[b])]
+    assert len(boxes) == 27 and together == []
 
 
 def test_a_picture_of_metres_is_refused(translator, tmp_path):

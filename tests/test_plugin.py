@@ -1,12 +1,16 @@
-"""When the plugin registers with fairseq: at its import, or as soon as fairseq is there."""
+"""When the plugin registers with fairseq: where somebody asks for it, now or as soon as fairseq is
+there; the attention library leaves fairseq as it is."""
 
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
+import ea_fairseq
+
 KNOWS = "from fairseq.models import ARCH_MODEL_REGISTRY as a; assert 'ea_transformer_lite' in a"
-SAFE = "from ea_fairseq import compat; assert compat._installed; import torch; "
+SAFE = "from ea_fairseq import guard; assert guard._installed; import torch; "
 SAFE += "assert not torch.backends.cudnn.allow_tf32"  # whole products in convolutions
 
 
@@ -14,7 +18,9 @@ def run(code):
     return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
 
 
-@pytest.mark.parametrize("order", [("ea_fairseq", "fairseq"), ("fairseq", "ea_fairseq")])
+@pytest.mark.parametrize(
+    "order", [("ea_fairseq.plugin", "fairseq"), ("fairseq", "ea_fairseq.plugin")]
+)
 def test_registers_in_either_order(order):
     asked = "import importlib.util; importlib.util.find_spec('fairseq')"  # which imports nothing
     done = run(f"import {order[0]}; {asked}; import {order[1]}; {KNOWS}; {SAFE}")
@@ -23,12 +29,41 @@ def test_registers_in_either_order(order):
 
 def test_a_broken_fairseq_is_named_with_the_remedy(tmp_path):
     (tmp_path / "fairseq.py").write_text("raise ValueError('mutable default')")
-    code = f"import sys; sys.path.insert(0, {str(tmp_path)!r}); import ea_fairseq; import fairseq"
-    done = run(code)
+    first = f"import sys; sys.path.insert(0, {str(tmp_path)!r}); "
+    done = run(first + "import ea_fairseq.plugin; import fairseq")
     assert "pip install ve-fairseq" in done.stderr and "mutable default" in done.stderr
 
 
-@pytest.mark.parametrize("first", ["compat.safe_loading", "modules.transformer_layer", "models"])
+FIRST = """guard.checkpoints.safe_loading models.transformer_layer models variants
+recipes.says.recipe"""
+
+
+@pytest.mark.parametrize("first", FIRST.split())
 def test_any_module_may_be_imported_first(first):
     done = run(f"import ea_fairseq.{first}; {KNOWS}; {SAFE}")
+    assert done.returncode == 0, done.stderr
+
+
+def test_the_attention_library_leaves_fairseq_as_it_was():
+    done = run(
+        "import sys; before = list(sys.meta_path); import ea_fairseq.attention.variants;"
+        "assert not any(name.split('.')[0] == 'fairseq' for name in sys.modules), 'imported';"
+        "assert sys.meta_path == before, 'a hook';"
+        "import fairseq.models; import fairseq.checkpoint_utils as c; from fairseq import models;"
+        "assert 'ea_transformer_lite' not in models.ARCH_MODEL_REGISTRY, 'registered';"
+        "assert c.load_checkpoint_to_cpu.__module__ == c.__name__, 'patched';"
+        "assert 'ea_fairseq.guard' not in sys.modules"
+    )
+    assert done.returncode == 0, done.stderr
+
+
+def test_registers_as_a_user_dir(tmp_path):
+    folder = Path(ea_fairseq.__file__).parent
+    asked = "import argparse; from fairseq import utils; import fairseq.models;"
+    asked += f"utils.import_user_module(argparse.Namespace(user_dir={str(folder)!r}));"
+    done = run(f"{asked} {KNOWS}; {SAFE}")
+    assert done.returncode == 0, done.stderr
+    # Also where it is named by a link, as a folder of experiments may have it.
+    (tmp_path / "ea_fairseq").symlink_to(folder)
+    done = run(f"{asked.replace(str(folder), str(tmp_path / 'ea_fairseq'))} {KNOWS}; {SAFE}")
     assert done.returncode == 0, done.stderr

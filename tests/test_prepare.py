@@ -5,6 +5,7 @@ import io
 import json
 import os
 import random
+import re
 import resource
 import signal
 import subprocess
@@ -13,7 +14,6 @@ import tarfile
 import unicodedata
 from pathlib import Path
 
-import measure_preparation
 import prepare
 import pytest
 import torch  # noqa: F401 (fairseq's data modules expect it)
@@ -162,6 +162,22 @@ def test_an_own_corpus_becomes_binary_data_and_a_second_run_does_nothing(own, tm
     status, last = run(capfd, own / "corpus.yml", "--output", output)
     assert (status, "already prepared" in last) == (0, True)
     assert before == modified(output)
+
+
+def test_unknown_tokens_are_told_by_split_and_language(own, tmp_path, capfd):
+    lines = sentences("de", 200, 5)
+    (own / "a.de").write_bytes(text([*lines[:4], "\u2603 \u2602 \u2708"]))
+    options = own / "corpus.yml", "--output", tmp_path / "out", "--workers", 1
+    for _ in range(2):
+        status, last = run(capfd, *options)
+        assert status == 0, last
+        pieces = " ".join(lines_of(tmp_path / "out" / "bpe" / "a.de")).split()
+        words = (tmp_path / "out" / "bin" / "dict.de.txt").read_text().split()[::2]
+        found = re.search(r"; unknown tokens: (.*)$", last)[1]
+        told = dict(part.removesuffix(" %").split(" ") for part in found.split(", "))
+        # fairseq counts the ends of sentences among the tokens.
+        part = 100 * sum(piece not in words for piece in pieces) / (len(pieces) + 5)
+        assert float(told["a.de"]) == pytest.approx(part, rel=0.01) and "train.de" not in told
 
 
 def test_accents_apart_are_joined_where_that_is_asked_for_and_counted_where_not(
@@ -745,13 +761,6 @@ def test_wrong_arguments_are_named(own, tmp_path, capfd, arguments, message):
 
 def test_a_missing_corpus_file_is_named(tmp_path, capfd):
     assert "nowhere.yml" in failure(capfd, ["nowhere.yml", "--output", tmp_path / "out"])
-
-
-def test_the_measurement_reports_every_step(capsys):
-    assert measure_preparation.main(["--pairs", "300", "--workers", "1"]) == 0
-    printed = capsys.readouterr().out
-    assert "300 pairs read, peak memory" in printed
-    assert printed.count("pairs/s") == 2
 
 
 def test_every_option_of_fairseq_preprocess_is_one_word(tmp_path):

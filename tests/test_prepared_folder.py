@@ -6,8 +6,8 @@ import pytest
 from fairseq.data import Dictionary, data_utils
 from fairseq_commands import USER_DIR, run
 
-from ea_fairseq.compat.prepared_folder import check
 from ea_fairseq.errors import UserError
+from ea_fairseq.guard.data.prepared_folder import check
 
 TEXT = {"train": "a b\nc a\n", "test": "c\n"}
 

@@ -5,8 +5,8 @@ import json
 
 import pytest
 
-from ea_fairseq.recipes import progress
-from ea_fairseq.recipes.progress import Display, Status, TrainingStatus, duration
+from ea_fairseq.recipes.runs import progress
+from ea_fairseq.recipes.runs.progress import Display, Status, TrainingStatus, duration
 
 HEAD = "2026-01-01 12:00:00 | INFO | "
 

@@ -10,7 +10,7 @@ import torch
 from fairseq.data import Dictionary
 from fairseq.tasks.translation import TranslationConfig, TranslationTask
 
-from ea_fairseq.compat import quiet
+from ea_fairseq.guard.options import quiet
 
 
 @pytest.fixture
@@ -34,7 +34,7 @@ WORKINGS = "fairseq.tasks.fairseq_task"
 
 def test_the_options_given_are_shown_and_all_of_them_on_demand(say):
     short = ["options: bin --lr 1e-3 (with fairseq's defaults: LOGLEVEL=DEBUG)"]
-    for command in ("train", "generate", "interactive", "validate", "eval_lm"):
+    for command in ("preprocess", "train", "generate", "interactive", "validate", "eval_lm"):
         assert say(f"fairseq_cli.{command}", SETTINGS) == short
     assert say("fairseq_cli.train", SETTINGS, shown="DEBUG") == [str(SETTINGS)]
     assert say("fairseq_cli.train", SETTINGS, program="/home/me/mine.py") == [str(SETTINGS)]

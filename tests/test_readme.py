@@ -1,4 +1,4 @@
-"""Every command of the README and of docs/fairseq.md runs as it stands there, on little data."""
+"""Every command of the README and of other pages about fairseq runs as it stands there."""
 
 import os
 import re
@@ -12,7 +12,8 @@ from fairseq_commands import WORDS
 from pages import DOCS, README, ROOT, bash, commands
 
 FAIRSEQ, ARCHITECTURES = DOCS / "fairseq.md", DOCS / "architectures.md"
-COMMANDS = [*commands(README), *commands(FAIRSEQ)]
+TESTING, GPU = DOCS / "testing.md", DOCS / "gpu.md"
+COMMANDS = [c for page in (README, FAIRSEQ, TESTING, GPU) for c in commands(page)]
 TRAIN = "fairseq-train bin --user-dir ea_fairseq"
 # What makes them short; added behind what the README says.
 SMALL = {
@@ -54,22 +55,23 @@ def test_every_shown_command_is_known_here():
         "bash scripts/test.sh",
         "pip install",
         "fairseq-",
-        "python scripts/average_checkpoints.py",
-        "python scripts/evaluate.py",
-        "python scripts/compare.py",
-        "python scripts/plot_training.py",
-        "python scripts/export_model.py",
+        "ea-average",
+        "ea-evaluate",
+        "ea-compare",
+        "ea-plot",
+        "ea-export",
         "ea-translate",
         "ea-recipe",  # in test_docs.py
         "source .venv/bin/activate",
         "torchrun",  # in test_same_result.py
         "bash scripts/check_gpu.sh",  # in test_check_gpu.py
+        "export GOMP_SPINCOUNT=",  # in test_environment.py
     )
     assert [c for c in COMMANDS if not c.strip().startswith(run_below)] == []
 
 
 def test_commands_within_sentences_run_and_print_what_the_page_says():
-    text = "".join(page.read_text(encoding="utf-8") for page in (README, ARCHITECTURES))
+    text = "".join(page.read_text(encoding="utf-8") for page in (README, ARCHITECTURES, TESTING))
     inline = set(re.findall(r"`((?:python|bash) [\w/]+\.(?:py|sh))`", text))
     # Below, and in test_benchmark.py.
     inline -= {"bash scripts/test.sh", "python scripts/benchmark.py"}
@@ -123,17 +125,17 @@ def test_own_corpus_section_from_binarizing_to_translating(tmp_path):
             (tmp_path / "baseline.en").write_text(text)
     outputs = {}
     for start in (
-        *("fairseq-preprocess", TRAIN, "python scripts/average"),
+        *("fairseq-preprocess", TRAIN, "ea-average"),
         *("fairseq-generate", "fairseq-interactive"),
-        *("python scripts/evaluate", "python scripts/compare", "python scripts/plot"),
-        *("python scripts/export", "ea-translate model"),
+        *("ea-evaluate", "ea-compare", "ea-plot"),
+        *("ea-export", "ea-translate model"),
     ):
         for command in shown(start):
             outputs[start] = run(command, tmp_path, SMALL.get(start, ""))
     assert "BLEU4 = " in outputs["fairseq-generate"]
     assert len(re.findall(r"^D-\d", outputs["fairseq-interactive"], re.M)) == 5
-    assert "sacreBLEU" in outputs["python scripts/evaluate"]
-    assert "| test.en" in outputs["python scripts/compare"]
+    assert "sacreBLEU" in outputs["ea-evaluate"]
+    assert "| test.en" in outputs["ea-compare"]
     assert (tmp_path / "curves.png").stat().st_size > 10_000
     assert (tmp_path / "hypotheses.bpe.en").read_text().count("\n") == 5
 
@@ -152,6 +154,7 @@ def test_demo_prints_score_signature_and_ten_translations(tmp_path):
     assert re.search(r"^sacreBLEU.*: nrefs:1\|.*\|version:", output, re.M)
     assert len(re.findall(r"^  translation ", output, re.M)) == 10
     assert f"checkpoint    {tmp_path}" in output
+    assert (tmp_path / "maps.png").read_bytes().startswith(b"\x89PNG")
     activate, *uses = [c for c in COMMANDS if " work/runs/cldr" in c or c.startswith("source ")]
     assert activate == "source .venv/bin/activate"
     (tmp_path / "new.de").write_text("Heute ist Montag.\n\n")

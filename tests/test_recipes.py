@@ -8,16 +8,21 @@ import pytest
 import yaml
 from tiny_translation import REPOSITORY, write_yaml
 
+from ea_fairseq.attention.variants import VARIANTS, architectures
+from ea_fairseq.commands import recipe as run_recipe
 from ea_fairseq.corpus.config import load as load_corpus
-from ea_fairseq.recipes import allowed
-from ea_fairseq.recipes import command as run_recipe
-from ea_fairseq.recipes.commands import train_command
-from ea_fairseq.recipes.meanings import OTHER_NAMES
-from ea_fairseq.recipes.options import as_arguments, check_options, known_options, load_plugin
-from ea_fairseq.recipes.places import USER_DIR
-from ea_fairseq.recipes.recipe import load_recipe, recipe_path, variants
-from ea_fairseq.recipes.runs import find_run
-from ea_fairseq.variants import VARIANTS, architectures
+from ea_fairseq.fairseq_options import settable as allowed
+from ea_fairseq.fairseq_options.checks import (
+    as_arguments,
+    check_options,
+    known_options,
+    load_plugin,
+)
+from ea_fairseq.fairseq_options.other_names import OTHER_NAMES
+from ea_fairseq.recipes.runs.folders import find_run
+from ea_fairseq.recipes.runs.step_commands import train_command
+from ea_fairseq.recipes.says.paths import USER_DIR
+from ea_fairseq.recipes.says.recipe import load_recipe, recipe_path, variants
 
 EXAMPLES = REPOSITORY / "examples" / "translation"
 CORPORA = sorted(path.parent.name for path in EXAMPLES.glob("*/common.yml"))
@@ -99,7 +104,8 @@ def test_recipes_of_earlier_versions_name_the_same_models(tmp_path):
     [
         ("multi30k.de-en", None, ["--variant", "ea_transformer_lite", "kernel_5", "residual"]),
         ("multi30k.de-en", "ea_transformer_light", ["no variant", "ea_transformer_lite"]),
-        ("multi30k.de-em", "residual", ["multi30k.de-em: no such folder"]),
+        ("multi30k.de-em", "residual", ["multi30k.de-em: no such folder", "perhaps you meant m"]),
+        ("my.en-de", "residual", ["my.en-de: no such folder or corpus (choose from"]),
         ("multi30k.de-en", "ea_tranformer_lite", [": perhaps you meant ea_transformer_lite ("]),
         ("multi30k.de-en", "encoder=residual", ["--set ea-variant=encoder=residual"]),
         ("multi30k.de-en/common.yml", "residual", ["--variant residual", "folder"]),
@@ -374,7 +380,7 @@ def test_mistakes_that_need_no_fairseq_are_found_before_it_is_imported(tmp_path)
     """It takes seconds, and torch too."""
     code = """if True:
         import sys
-        from ea_fairseq.recipes.command import main
+        from ea_fairseq.commands.recipe import main
         folder, common, *options = sys.argv[1:]
         for option in options:
             assert main(["multi30k.de-en", "--variant", "x", "--dry-run", "--set", option]) == 1

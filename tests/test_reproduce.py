@@ -12,7 +12,7 @@ import plot_training
 import time_to_match
 from tiny_translation import REPOSITORY
 
-from ea_fairseq.recipes import command as run_recipe
+from ea_fairseq.commands import recipe as run_recipe
 
 SCRIPT = REPOSITORY / "scripts" / "reproduce_multi30k.sh"
 

@@ -18,21 +18,21 @@ import pytest
 from sacrebleu.metrics import BLEU
 from tiny_translation import REPOSITORY, SIZES, arguments, command, make_corpus, run, write_yaml
 
-from ea_fairseq.compat.atomic_saving import save_checkpoint_file
-from ea_fairseq.compat.safe_loading import read_checkpoint
+from ea_fairseq.commands import recipe as run_recipe
 from ea_fairseq.files import sha256, write_json
-from ea_fairseq.recipes import command as run_recipe
-from ea_fairseq.recipes.curves import read_curves
-from ea_fairseq.recipes.exporting import checkpoint_of_run
-from ea_fairseq.recipes.report import print_results, program
-from ea_fairseq.recipes.resuming import (
+from ea_fairseq.guard.checkpoints.atomic_saving import save_checkpoint_file
+from ea_fairseq.guard.checkpoints.safe_loading import read_checkpoint
+from ea_fairseq.recipes.results.curves import read_curves
+from ea_fairseq.recipes.runs.changed_settings import (
     check_when_to_stop,
     comparable,
     progress,
     schedule_needs_max_update,
 )
-from ea_fairseq.recipes.runs import Run
-from ea_fairseq.recipes.steps import Step
+from ea_fairseq.recipes.runs.export_run import checkpoint_of_run
+from ea_fairseq.recipes.runs.folders import Run
+from ea_fairseq.recipes.runs.report import print_results, program
+from ea_fairseq.recipes.runs.steps import Step
 
 STEPS = ("train", "average", "generate", "evaluate")
 
@@ -161,7 +161,7 @@ def test_a_run_ends_with_scores_model_curves_and_the_next_command(recipes):
     assert f"Translator({str(folder / 'model')!r}).translate(" in following
     assert f"in a browser: {program('ea-translate')} {folder / 'model'} --serve\n" in following
     other = folder.parents[1] / "transformer_lite"
-    assert f"compare.py {other} {folder.parent}" in following
+    assert f"ea-compare {other} {folder.parent}" in following
 
 
 def test_the_pages_commands_run_on_these_runs(recipes, tmp_path, monkeypatch, capsys):
@@ -220,6 +220,10 @@ def test_other_training_settings_are_refused(recipes, main):
     assert code == 1
     error = output.strip().splitlines()[-1]
     assert "train.dropout: not set -> 0.25" in error and "--fresh" in error
+    # Before the commands are printed, too, which could not be run.
+    code, output = main(recipes / "ea_transformer_lite.yml", "--set", "dropout=0.25", "--dry-run")
+    assert code == 1 and output.strip().splitlines()[-1] == error and "fairseq_cli" not in output
+    assert main(recipes / "ea_transformer_lite.yml", "--dry-run")[0] == 0
 
 
 @pytest.mark.slow
@@ -365,6 +369,15 @@ def test_a_step_that_is_done_again_takes_its_time_anew(tmp_path):
     step.start()
     step.finish({})
     assert step.seconds() < 10
+
+
+def test_a_clock_that_is_set_changes_no_step_s_time(tmp_path, monkeypatch):
+    step = Step("generate", tmp_path, {"beam": 5})
+    step.start()
+    now = time.time()
+    monkeypatch.setattr(time, "time", lambda: now + 3600)
+    step.finish({})
+    assert 0 <= step.seconds() < 60
 
 
 def test_a_recipe_is_the_same_from_within_its_folder(recipes, capfd, monkeypatch):

@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 from tiny_translation import arguments, make_corpus
 
-from ea_fairseq.recipes import command as run_recipe
-from ea_fairseq.recipes import execution
-from ea_fairseq.recipes.execution import execute
+from ea_fairseq.commands import recipe as run_recipe
+from ea_fairseq.recipes.runs import execution
+from ea_fairseq.recipes.runs.execution import execute
 
 
 @pytest.mark.parametrize(

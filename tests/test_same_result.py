@@ -34,8 +34,8 @@ from test_atomic_saving import free_port, weights
 from test_ea_transformer import ALL, generate
 from test_readme import environment, shown
 
-from ea_fairseq.compat import save_lock
-from ea_fairseq.compat.safe_loading import read_checkpoint
+from ea_fairseq.guard.checkpoints import save_lock
+from ea_fairseq.guard.checkpoints.safe_loading import read_checkpoint
 from scripts.average_checkpoints import main as average_checkpoints
 
 ISOLATED = ["unshare", "--user", "--map-root-user", "--net"]

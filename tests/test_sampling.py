@@ -10,8 +10,8 @@ from small_models import EOS, PAD, VOCABULARY, dictionary
 
 from ea_fairseq import LanguageModel, Sampling
 from ea_fairseq.errors import UserError
-from ea_fairseq.translation.model_folder import Search
-from ea_fairseq.translation.search import BeamSearch
+from ea_fairseq.inference.model_folder import Search
+from ea_fairseq.inference.search import BeamSearch
 
 WORDS = dictionary()
 PREFIX = [7, 9, 4]

@@ -10,9 +10,9 @@ from small_models import EOS, PAD, TINY, build, build_strong, padded, score, sen
 from test_ea_transformer import SHORT, beam_case, beam_search, lengths_case
 from torch import nn
 
-from ea_fairseq.compat.variant_identity import refuse_another_variant
+from ea_fairseq.attention.scores import SCORES, Score, ScoreFunction, register
 from ea_fairseq.errors import UserError
-from ea_fairseq.scores import SCORES, Score, ScoreFunction, register
+from ea_fairseq.guard.checkpoints.variant_identity import refuse_another_variant
 
 SYNTHESIZERS = ("dense_synthesizer", "random_synthesizer")
 

@@ -12,13 +12,13 @@ from small_folders import strong, write_folder
 from small_models import EOS, PAD, TINY, dictionary, padded
 
 from ea_fairseq import Translator
+from ea_fairseq.attention import cached_heads
 from ea_fairseq.errors import UserError
-from ea_fairseq.translation.building import build_model
-from ea_fairseq.translation.decoders import TorchDecoder
-from ea_fairseq.translation.fairseq_checkpoint import write_fairseq_folder
-from ea_fairseq.translation.model_folder import Search, read_model_folder
-from ea_fairseq.translation.search import BeamSearch
-from ea_fairseq.variants import cached_heads
+from ea_fairseq.inference.build_model import build_model
+from ea_fairseq.inference.decoders import TorchDecoder
+from ea_fairseq.inference.fairseq_checkpoint import write_fairseq_folder
+from ea_fairseq.inference.model_folder import Search, read_model_folder
+from ea_fairseq.inference.search import BeamSearch
 
 WORDS = dictionary()
 SETTINGS = {

@@ -12,9 +12,9 @@ from fairseq_commands import corpus, generation, run, temporary_folder, trained
 from trained_language_models import corpus as text
 from trained_language_models import trained as trained_language_model
 
-from ea_fairseq.compat import text_identity
-from ea_fairseq.compat.atomic_saving import save_checkpoint_file
-from ea_fairseq.compat.safe_loading import read_checkpoint
+from ea_fairseq.guard.checkpoints import text_identity
+from ea_fairseq.guard.checkpoints.atomic_saving import save_checkpoint_file
+from ea_fairseq.guard.checkpoints.safe_loading import read_checkpoint
 
 
 def translate(data, *more):

@@ -4,8 +4,8 @@ import pytest
 from matplotlib import image
 from small_folders import write_folder
 
+from ea_fairseq.commands.translate import main
 from ea_fairseq.page import server
-from ea_fairseq.translation.command import main
 
 
 @pytest.fixture(scope="module")

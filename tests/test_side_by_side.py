@@ -8,13 +8,13 @@ import sys
 import pytest
 from time_limit import running, wait_for
 
+from ea_fairseq.commands import recipe as run_recipe
 from ea_fairseq.files import write_json
-from ea_fairseq.recipes import command as run_recipe
-from ea_fairseq.recipes import whole_recipe
-from ea_fairseq.recipes.progress import Display, Status
-from ea_fairseq.recipes.recipe import Recipe
-from ea_fairseq.recipes.runs import Run
-from ea_fairseq.recipes.side_by_side import Job, progress, run_side_by_side
+from ea_fairseq.recipes.runs import whole_recipe
+from ea_fairseq.recipes.runs.folders import Run
+from ea_fairseq.recipes.runs.progress import Display, Status
+from ea_fairseq.recipes.runs.side_by_side import Job, progress, run_side_by_side
+from ea_fairseq.recipes.says.recipe import Recipe
 
 
 def job(folder, name, code):
@@ -75,8 +75,8 @@ import signal, sys
 signal.signal(signal.SIGINT, signal.default_int_handler)  # a suite in the background ignores it
 sys.path.insert(0, {str(tmp_path)!r})
 from pathlib import Path
-from ea_fairseq.recipes.progress import Display, Status
-from ea_fairseq.recipes.side_by_side import Job, run_side_by_side
+from ea_fairseq.recipes.runs.progress import Display, Status
+from ea_fairseq.recipes.runs.side_by_side import Job, run_side_by_side
 jobs = [Job(n, [sys.executable, "-u", "-c", {code!r}], Path({str(tmp_path)!r}, n)) for n in "ab"]
 print("children", flush=True)
 try:
@@ -99,8 +99,8 @@ def test_they_die_with_the_one_that_started_them(tmp_path):
     code = f"""
 import os, sys
 from pathlib import Path
-from ea_fairseq.recipes.progress import Display, Status
-from ea_fairseq.recipes.side_by_side import Job, run_side_by_side
+from ea_fairseq.recipes.runs.progress import Display, Status
+from ea_fairseq.recipes.runs.side_by_side import Job, run_side_by_side
 child = "import os, time; print(os.getpid()); time.sleep(60)"
 job = Job("a", [sys.executable, "-u", "-c", child], Path({str(tmp_path)!r}, "log"))
 run_side_by_side([job], 1, lambda job, line: print(line, flush=True))
@@ -143,6 +143,7 @@ def test_scores_are_shown_of_recipes_whose_runs_all_ended_well(tmp_path, monkeyp
     shown = []
     monkeypatch.setattr(whole_recipe, "find_runs", lambda recipe, *_: groups[recipe.name])
     monkeypatch.setattr(whole_recipe, "print_results", lambda runs: shown.append(runs))
+    monkeypatch.setattr(whole_recipe, "original_files", lambda *_: None)
     refused = f"{tmp_path.name}/refused/seed2"
     monkeypatch.setattr(
         whole_recipe,

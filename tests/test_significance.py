@@ -13,8 +13,8 @@ from false_alarms import p_values
 from sacrebleu.metrics import BLEU
 from sacrebleu.significance import PairedTest
 
-from ea_fairseq.recipes.scoring import text_measures
-from ea_fairseq.recipes.significance import (
+from ea_fairseq.recipes.results.scoring import text_measures
+from ea_fairseq.recipes.results.significance import (
     draw_sentences,
     sacrebleu_p,
     sampled_scores,

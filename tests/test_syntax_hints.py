@@ -134,6 +134,8 @@ def test_hints_stand_left_of_what_is_predicted_in_any_tree():
         ("x\n", conllu([("x", "x", 0)]), "trees: line 2: not ten columns of CoNLL-U with an ID"),
         ("x\n", conllu([(2, "x", 0)]), "trees: line 2: ID 2 where 1 is expected"),
         ("x\n", conllu([(1, "x", "_")]), "trees: line 2: HEAD must be a number, not '_'"),
+        ("x\n", conllu([(1, "x", "9" * 5000)]), "trees: line 2: HEAD must be a .{,60}$"),
+        ("x\n", conllu([("9" * 5000, "x", 0)]), "trees: line 2: not ten .{,110}$"),
         ("x\n", conllu([(1, "x", 3)]), "trees: .*head 3 is none of 1 words"),
         ("xy\n", conllu([(1, "x", 2), (2, "y", 1)]), "trees: .*word 1 never comes to a root"),
         ("x\n", conllu([("1-2", "x", "_"), (1, "x", 0)]), "trees: .*token 2 is not there"),

@@ -11,7 +11,7 @@ import translate as script
 from forked_steps import recipe_in_forks
 from tiny_translation import SCRIPTS, SIZES, arguments, make_corpus
 
-from ea_fairseq.translation.model_folder import read_model_folder
+from ea_fairseq.inference.model_folder import read_model_folder
 
 
 @pytest.fixture(scope="module")

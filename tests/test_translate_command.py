@@ -5,6 +5,7 @@ import json
 import os
 import pty
 import resource
+import shutil
 import subprocess
 import sys
 
@@ -13,8 +14,8 @@ from small_folders import answered, write_folder
 from time_limit import wait_for
 
 from ea_fairseq import Translator
+from ea_fairseq.inference.model_folder import Longest, Search
 from ea_fairseq.page import api
-from ea_fairseq.translation.model_folder import Longest, Search
 
 LINES = ["w1 w2 w3", "", "w4", "w5 w6 w7 w8 w9 w1"]
 
@@ -26,11 +27,11 @@ def folder(tmp_path_factory):
 
 
 def program(*arguments):
-    return [sys.executable, "-m", "ea_fairseq.translation.command", *map(str, arguments)]
+    return [sys.executable, "-m", "ea_fairseq.commands.translate", *map(str, arguments)]
 
 
 def translate(folder, text, *options):
-    from ea_fairseq.translation import command
+    from ea_fairseq.commands import translate as command
 
     return answered(command.main, folder, text, *options)
 
@@ -102,6 +103,24 @@ def test_json_has_all_of_it(folder):
     ).translate("w4", n_best=2)
 
 
+def test_much_unknown_text_is_told_once_and_named(folder, caplog):
+    """Raw text, for a model whose text comes split; a word or two are nothing to speak of."""
+    lines = ["w1 w2 w3 w4 Haus", "w4", "", "Die Frau, w5 Hund."]
+    code, answers = translate(folder, "\n".join(lines).encode(), "--json")
+    assert code == 0
+    found = [json.loads(line)["unknown_tokens"] for line in answers if line]
+    assert found == [["Haus"], [], [], ["Die", "Frau,", "Hund."]]
+    (warned,) = caplog.messages
+    assert warned.startswith(
+        "4 of 10 tokens of the text are unknown to the model: text for it must"
+    )
+    assert "tokenised and split into subwords" in warned and "'Haus', 'Die'" in warned
+    caplog.clear()
+    for few in ("w1 w2 w3 w4 w5 Haus\n" * 5, "Haus w1 Haus"):
+        translate(folder, few.encode())
+        assert not caplog.messages
+
+
 def test_every_option_of_the_search_reaches_it(tmp_path):
     settings = {"longest": Longest(12, None), "search": Search(beam=2, max_len_b=15)}
     folder, other = (
@@ -137,11 +156,49 @@ def test_what_cannot_be_translated_is_named_and_the_rest_is_there(folder, capsys
     assert answers[0] and answers[2] and answers[3]
     told = [line for line in errors.splitlines() if line.startswith("ea-translate: line 2: ")]
     assert told == ["ea-translate: line 2: 1,100 subwords in one piece; the model takes 1,023"]
-    assert "line 3 of the input is not valid UTF-8" in caplog.text
+    told = [line for line in errors.splitlines() if "ea-translate: line 3: is not UTF-8" in line]
+    assert len(told) == 1 and "(U+FFFD" in told[0] and "iconv -f" in told[0]
+
+
+def test_text_of_another_encoding_is_told_once_and_fails(folder, capsys, caplog):
+    """A warning a line, and the exit code 0, hid it among thousands of lines."""
+    text = "w1 w2\nfür w3\nw4 schön\nw5\nwär\n".encode("latin-1")
+    code, answers = translate(folder, text)
+    assert code == 1 and len(answers) == 6 and all(answers[:5])
+    errors = capsys.readouterr().err
+    assert errors.startswith("ea-translate: line 2: is not UTF-8, nor are 2 more lines")
+    assert errors.count("iconv -f LATIN1 -t UTF-8") == errors.count("line 2") == 1
+    assert "UTF-8" not in caplog.text
+
+
+def test_compressed_input_is_read_by_its_name(folder, tmp_path, capsys):
+    from ea_fairseq.commands import translate as command
+
+    source, target = tmp_path / "source.txt.gz", tmp_path / "target.txt"
+    source.write_bytes(gzip.compress("\n".join(LINES).encode()))
+    given = [str(folder), "--input", str(source), "--output", str(target)]
+    assert command.main(given) == 0
+    assert target.read_text().split("\n")[:-1] == Translator(folder).translate(LINES)
+    for broken in (gzip.compress(b"w1\n" * 999)[:-9], b"w1\n"):
+        source.write_bytes(broken)
+        assert command.main(given) == 1
+        assert f"{source}: broken gzip file (" in capsys.readouterr().err
+
+
+def test_no_folder_is_made_for_the_output(folder, tmp_path, capsys):
+    from ea_fairseq.commands import translate as command
+
+    for option in (
+        ["--output", tmp_path / "typo" / "x"],
+        ["--plot", tmp_path / "typo" / "x.png", "w1"],
+    ):
+        assert command.main([str(folder), *map(str, option)]) == 1
+        assert f"{tmp_path / 'typo'} is no folder; make it" in capsys.readouterr().err
+    assert not list(tmp_path.iterdir())
 
 
 def test_mistakes_end_in_one_line(folder, tmp_path, capsys):
-    from ea_fairseq.translation import command
+    from ea_fairseq.commands import translate as command
 
     for arguments, words in (
         ([tmp_path / "none"], "none: no such folder"),
@@ -163,8 +220,23 @@ def test_mistakes_end_in_one_line(folder, tmp_path, capsys):
         assert not (tmp_path / "out").exists()
 
 
+def test_a_runs_checkpoint_is_no_model_and_says_where_the_model_is(folder, tmp_path, capsys):
+    from ea_fairseq.commands import translate as command
+
+    run = tmp_path / "seed1"
+    (run / "checkpoints").mkdir(parents=True)
+    for path in (run / "averaged.pt", run / "checkpoints" / "checkpoint_best.pt"):
+        path.touch()
+        for inside in ("", f", such as {run / 'model'}"):
+            assert command.main([str(path)]) == 1
+            wanted = f"{path}: is a file: expected a model folder{inside}, or make one: ea-export"
+            assert wanted in capsys.readouterr().err
+            shutil.copytree(folder, run / "model", dirs_exist_ok=True)
+        shutil.rmtree(run / "model")
+
+
 def test_the_input_is_never_written_over(tmp_path, monkeypatch, capsys):
-    from ea_fairseq.translation import command
+    from ea_fairseq.commands import translate as command
 
     monkeypatch.chdir(tmp_path)
     source, link, hard = (tmp_path / name for name in ("source", "link", "hard"))
@@ -186,7 +258,7 @@ def test_the_input_is_never_written_over(tmp_path, monkeypatch, capsys):
 
 
 def test_what_is_no_utf8_text_is_named_before_the_model_is_loaded(folder, tmp_path, capsys):
-    from ea_fairseq.translation import command
+    from ea_fairseq.commands import translate as command
 
     source = tmp_path / "source.txt"
     for content, words in (
@@ -210,7 +282,7 @@ def test_what_is_no_utf8_text_is_named_before_the_model_is_loaded(folder, tmp_pa
 
 
 def test_a_device_is_written_to(folder, tmp_path, capsys):
-    from ea_fairseq.translation import command
+    from ea_fairseq.commands import translate as command
 
     source = tmp_path / "source.txt"
     source.write_text("w1\n")
@@ -220,7 +292,7 @@ def test_a_device_is_written_to(folder, tmp_path, capsys):
 
 
 def test_a_full_disk_keeps_what_was_translated(tmp_path):
-    from ea_fairseq.translation import line_command
+    from ea_fairseq.commands import lines as line_command
 
     lines = [f"answer {number}" for number in range(100)]
     output, part = tmp_path / "out", tmp_path / "out.part"
@@ -237,7 +309,8 @@ def test_a_full_disk_keeps_what_was_translated(tmp_path):
 
 
 def test_an_interrupt_keeps_what_was_translated(folder, tmp_path, monkeypatch, capsys):
-    from ea_fairseq.translation import command, line_command
+    from ea_fairseq.commands import lines as line_command
+    from ea_fairseq.commands import translate as command
 
     def lines(*_):
         yield from ("w4", "w4")
@@ -278,7 +351,7 @@ def test_closed_standard_output_is_named(folder):
 def test_help_imports_nothing_slow():
     code = """
 import sys
-from ea_fairseq.translation import command
+from ea_fairseq.commands import translate as command
 try:
     command.main(["--help"])
 finally:

@@ -7,6 +7,7 @@ import pickle
 import subprocess
 import sys
 import threading
+from typing import Literal, get_args, get_overloads, get_type_hints
 
 import pytest
 import torch
@@ -14,11 +15,12 @@ from small_folders import WORDS, write_folder
 
 from ea_fairseq import Translator
 from ea_fairseq.errors import UserError
+from ea_fairseq.inference.model_folder import Longest, Search
+from ea_fairseq.inference.translator import Translation
 from ea_fairseq.kernels.library import torch_alone
 from ea_fairseq.page import api
 from ea_fairseq.text.processing import TextSettings
 from ea_fairseq.text.tokens import Tokenization
-from ea_fairseq.translation.model_folder import Longest, Search
 
 TEXTS = ["w1 w2 w3", "w4", "w5 w6 w7 w8 w9 w1", "w2 w2", "w9 w3 w1 w4"]
 
@@ -241,7 +243,7 @@ def test_a_copy_translates_when_the_original_is_gone(folder):
             with pytest.raises(TypeError, match="neither copied nor pickled: make another"):
                 copy.copy(part)
         search = getattr(copied, "_beam_search", copied)
-        assert search.compiled.decoder.handle != held.decoder.handle
+        assert search.compiled.decoder.handle.value != held.decoder.handle.value
     copied = copy.deepcopy(original)
     del original, held, part
     gc.collect()
@@ -330,6 +332,36 @@ def test_bad_options_are_named(translator, folder, tmp_path):
         Translator(tmp_path / "run")
 
 
+def test_beam_and_lenpen_are_the_translators_own_or_the_calls(folder):
+    plain = Translator(folder)
+    wanted = plain.translate(TEXTS, beam=2, lenpen=-3.0)
+    assert wanted != plain.translate(TEXTS)
+    own = Translator(folder, beam=2, lenpen=-3.0)
+    assert own.translate(TEXTS) == list(own.stream(TEXTS)) == wanted
+    usual = plain.config.search
+    assert own.translate(TEXTS, beam=usual.beam, lenpen=usual.lenpen) == plain.translate(TEXTS)
+    with pytest.raises(UserError, match="beam is 0: expected"):
+        Translator(folder, beam=0)
+
+
+def test_results_have_the_types_that_a_type_checker_is_told(folder):
+    translator = Translator(folder)
+    told = {}
+    for overload in get_overloads(Translator.translate):
+        hints = get_type_hints(overload)
+        key = hints["text"] is str, hints["n_best"] is int, hints["details"] == Literal[True]
+        told[key] = hints["return"]
+    assert len(told) == 8
+    for (one, several, details), expected in told.items():
+        options = {"n_best": 2} if several else {}
+        found = translator.translate(TEXTS[0] if one else TEXTS, details=details, **options)
+        kind = Translation if details else str
+        for level in range((not one) + several):
+            assert type(found) is list, level
+            found, expected = found[0], get_args(expected)[0]
+        assert type(found) is kind is expected
+
+
 def test_an_ensemble_needs_equal_texts(folder, tmp_path):
     other = write_folder(tmp_path / "other", "transformer_lite", seed=4)
     both = Translator([folder, other])
@@ -337,7 +369,9 @@ def test_an_ensemble_needs_equal_texts(folder, tmp_path):
     assert both.translate(TEXTS) not in alone
     assert Translator([folder, folder]).translate(TEXTS) == alone[0]
     french = write_folder(tmp_path / "fr", text=TextSettings("de", "fr", PLAIN, "none"))
-    with pytest.raises(UserError, match="fr: has other languages or text settings"):
+    with pytest.raises(
+        UserError, match="fr: has other languages or text settings than .*: target_lang: fr, en$"
+    ):
         Translator([folder, french])
 
 

@@ -10,10 +10,10 @@ from torch.utils.checkpoint import checkpoint
 from triton_device import DEVICE, ON_GPU, exact_interpreter, on_triton  # noqa: F401
 from triton_forms import LARGE
 
+from ea_fairseq.attention.cached_heads import CachedHeads
 from ea_fairseq.errors import UserError
 from ea_fairseq.kernels.library import torch_alone
 from ea_fairseq.kernels.ways import way
-from ea_fairseq.variants.cached_heads import CachedHeads
 
 pytestmark = on_triton
 REGIONS = ("encoder", "decoder", "encoder-decoder")
@@ -157,7 +157,7 @@ def test_causal_maps_have_the_bits_of_whole_ones(
 @pytest.mark.skipif(ON_GPU, reason="the interpreter alone says what is read and written")
 @pytest.mark.parametrize("carried", [False, True])
 def test_of_causal_maps_the_diagonal_and_below_are_read_and_written(carried, monkeypatch):
-    """All of it, and above it zeros alone, in what leaves: so the benchmark's traffic counts."""
+    """All of it, and above it zeros alone, in what leaves."""
     from ea_fairseq.kernels.triton_attention import _Attention, backward, forward
 
     maps = []

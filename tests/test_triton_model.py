@@ -71,7 +71,7 @@ def taken(monkeypatch):
         found.append((args[0].dtype, way(*args)))
         return found[-1][1]
 
-    monkeypatch.setattr("ea_fairseq.variants.evolving.way", noted)
+    monkeypatch.setattr("ea_fairseq.attention.variants.evolving.way", noted)
     monkeypatch.setattr("ea_fairseq.kernels.fused_attention.way", noted)
     return found
 
@@ -126,7 +126,7 @@ def test_later_tokens_leave_earlier_scores_alone_to_the_bit(dtype):
 @pytest.mark.parametrize("full", [False, True])
 def test_the_decoder_leaves_out_later_tokens_but_where_it_sees_them(full, monkeypatch):
     """With full_context_alignment no map is causal."""
-    from ea_fairseq.variants import evolving
+    from ea_fairseq.attention.variants import evolving
 
     told, attention = [], evolving.fused_attention
 

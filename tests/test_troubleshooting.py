@@ -59,7 +59,7 @@ def test_what_the_page_advises_then_helps(said):
     assert "the folder that `ea-recipe --user-dir` prints" in ROWS[0][2]
     code, output = said["generate with --user-dir"]
     assert code == 0 and "\nH-" in output, output
-    assert ROWS[1][2] == "`import ea_fairseq` before it"
+    assert ROWS[1][2] == "`import ea_fairseq.plugin` before it"
     code, output = said["hub with the import"]
     assert code == 0 and "translation: " in output, output
 

@@ -6,8 +6,8 @@ import pytest
 from fairseq import checkpoint_utils
 from fairseq_commands import corpus, generation, run, training
 
-from ea_fairseq.compat import safe_loading
-from ea_fairseq.compat.safe_loading import read_checkpoint
+from ea_fairseq.guard.checkpoints import safe_loading
+from ea_fairseq.guard.checkpoints.safe_loading import read_checkpoint
 
 #: Variants whose weights have the same names and shapes.
 ALIKE = {
@@ -117,3 +117,23 @@ def test_a_checkpoint_keeps_its_variants_own_options_only(checkpoints):
     assert kept["evolving"] == {
         "ea_variant", "ea_alpha", "ea_beta", "ea_kernel_size", "ea_convolution", "ea_skip"
     }  # fmt: skip
+
+
+def test_other_settings_are_told_and_other_kinds_refused(checkpoints, tmp_path):
+    path = checkpoints["evolving"]
+    resumed = ["--restore-file", path, "--max-epoch", "2"]
+    done = train(tmp_path / "goes on", "evolving", *resumed, "--lr", "5e-4", "--dropout", "0.25")
+    assert done.status == 0, done.errors()
+    said = done.output() + done.errors()
+    (line,) = (line for line in said.splitlines() if "goes on with other settings: " in line)
+    assert "--lr [" in line and "-> [0.0005]" in line and re.search(r"--dropout \S+ -> 0.25", line)
+    assert "max-epoch" not in line and "weight-decay" not in line
+    other = "label_smoothed_cross_entropy"
+    plain = ["--arch", "transformer_lite", "--encoder-layers", "2", *resumed]
+    message = last_line(run("train", *training(corpus(), tmp_path / "new"), *plain))
+    assert (
+        f"{path} was trained with --arch ea_transformer_lite, and transformer_lite was" in message
+    )
+    message = last_line(train(tmp_path / "new", "evolving", *resumed, "--criterion", other))
+    assert f"{path} was trained with --criterion " in message and f"and {other} was" in message
+    assert "reset" not in message and not list(tmp_path.glob("new/*.pt"))

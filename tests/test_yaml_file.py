@@ -9,7 +9,7 @@ from tiny_translation import write_yaml
 
 from ea_fairseq import yaml_file
 from ea_fairseq.corpus import config
-from ea_fairseq.recipes.recipe import load_recipe
+from ea_fairseq.recipes.says.recipe import load_recipe
 
 
 @pytest.fixture(autouse=True)
@@ -68,6 +68,18 @@ def test_a_key_given_twice_is_refused(text, words):
     with pytest.raises(ValueError, match=f"^here: {words}$"):
         yaml_file.parse(text, "here")
     assert yaml_file.parse("a: {x: 1}\nb: {x: 2}\nx: 3\n", "here")["x"] == 3
+
+
+@pytest.mark.parametrize("digits", ["9" * 19, "9" * 400, "9" * 5000, "-0x" + "f" * 5000])
+def test_numbers_of_hundreds_of_digits_are_refused(tmp_path, digits):
+    """Python takes them, and what they meet (floats, torch's sizes) does not."""
+    path = tmp_path / "a.yml"
+    path.write_text(f"train: {{max-tokens: {digits}}}\n")
+    for load in (yaml_file.read, load_recipe, config.load):
+        with pytest.raises(ValueError) as refusal:
+            load(path)
+        assert str(refusal.value).startswith(f"{path}: ") and len(str(refusal.value)) < 300
+    assert yaml_file.parse(f"a: {2**63 - 1}", "here") == {"a": 2**63 - 1}
 
 
 @pytest.mark.parametrize("load", [yaml_file.read, load_recipe, config.load])

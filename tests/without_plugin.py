@@ -32,7 +32,7 @@ def command(name, *words):
 
 def hub(with_plugin):
     if with_plugin:
-        import ea_fairseq  # noqa: F401
+        import ea_fairseq.plugin  # noqa: F401
     from fairseq.models.transformer import TransformerModel
 
     model = TransformerModel.from_pretrained(FOLDER, "checkpoint_last.pt", DATA)

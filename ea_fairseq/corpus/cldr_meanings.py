@@ -1,4 +1,4 @@
-"""What the generated corpus speaks of: dates, times, amounts, spans and names, in no language yet.
+"""Content of the generated corpus, before any language: dates, times, amounts, spans, names.
 
 Each kind draws a value, the same from the same state of rng for kinds that differ in style alone,
 so that probing finds the styles that a language does not tell apart.

@@ -120,8 +120,8 @@ def _continue(url: str, part: Path) -> None:
 
 def _extent(response: http.client.HTTPResponse) -> tuple[int, int | None]:
     """First byte sent, and size of the whole file where the server tells."""
-    match = re.match(r"bytes (\d+)-\d+/(\d+)", response.headers.get("Content-Range", ""))
+    match = re.match(r"bytes (\d{1,18})-\d+/(\d{1,18})$", response.headers.get("Content-Range", ""))
     if response.status == 206 and match:
         return int(match[1]), int(match[2])
     length = response.headers.get("Content-Length")
-    return 0, int(length) if length else None
+    return 0, int(length) if re.fullmatch(r"\d{1,18}", length or "") else None

@@ -5,8 +5,11 @@ downloaded if the corpus lists it under `downloads`, and else expected beside th
 """
 
 import math
+from collections.abc import Collection
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from pathlib import Path
+from typing import Any
 
 from ..files import checksum_failure, sha256
 from .archives import extract
@@ -60,7 +63,7 @@ def locate(corpus: Corpus, folder: Path, raw: Path | None, downloads: Path | Non
         split: [
             tuple(
                 finder.find(part, lang, side)
-                for lang, side in zip(corpus.languages, ("src", "ref"), strict=False)
+                for lang, side in zip(corpus.languages, _SIDES, strict=False)
             )
             for part in parts
         ]
@@ -109,6 +112,72 @@ def corrected(listed: dict[str, str], prepared: dict[str, str]) -> dict[str, str
     return {name: now for name, now in listed.items() if prepared.get(name, now) != now}
 
 
+def named_as_prepared(
+    prepared: dict[str, Any], settings: dict[str, Any], files: dict[str, Path | None]
+) -> tuple[dict[str, Any], dict[str, Path | None]]:
+    """A corpus' settings and files by the names that prepared data has for them.
+
+    Who moves a project or renames a file has other paths for the same content: then it is the
+    content that decides whether data is what it was.
+
+    Args:
+        prepared: the content of prepared.json
+        settings: the corpus' own, as `Corpus.settings` gives them
+        files: its files by name, None for one that is a download
+
+    Returns:
+        the two by the names in ``prepared`` where every file has the content that was prepared in
+        its place; else the two as they are
+    """
+    before = prepared["settings"]
+    roles = [_roles(before, prepared["inputs"]), _roles(settings, files)]
+    if None in roles or roles[0].keys() != roles[1].keys():
+        return settings, files
+    if roles[0] == roles[1]:
+        return settings, files
+    named = {}
+    for role, name in roles[1].items():
+        old, file = roles[0][role], files[name]
+        if old != name and (file is None or sha256_once(file) != prepared["inputs"][old]):
+            return settings, files
+        named[old] = file
+    parts = {
+        split: [
+            part if part["archive"] else part | {"path": other["path"]}
+            for part, other in zip(found, before["files"][split], strict=True)
+        ]
+        for split, found in settings["files"].items()
+    }
+    return settings | {"files": parts}, named
+
+
+def _roles(settings: dict[str, Any], names: Collection[str]) -> dict[tuple, str] | None:
+    """Which file is which side of which part of a split; None where one is not known."""
+    languages = [settings[key] for key in ("language", "source_lang", "target_lang")
+                 if key in settings]  # fmt: skip
+    found = {}
+    for split, parts in settings.get("files", {}).items():
+        for number, part in enumerate(parts):
+            for lang, side in zip(languages, _SIDES, strict=False):
+                wanted = [part["archive"]] if part["archive"] else []
+                wanted += _names(part["path"], lang, side)
+                if (name := next((n for n in wanted if n in names), None)) is None:
+                    return None
+                found[split, number, side] = name
+    return found
+
+
+def sha256_once(file: Path) -> str:
+    """The SHA-256 of a file, computed once as long as it does not change."""
+    found = file.stat()
+    return _checksum(file, found.st_mtime_ns, found.st_size, found.st_ino)
+
+
+@lru_cache(maxsize=1000)
+def _checksum(file: Path, *identity: int) -> str:
+    return sha256(file)
+
+
 def files_of(sources: Sources) -> dict[str, Path]:
     """Every input file, by name."""
     files = {source.name: source.file for pairs in sources.values() for p in pairs for source in p}
@@ -148,6 +217,16 @@ def unpack(sources: Sources, folder: Path) -> Sources:
     }
 
 
+_SIDES = ("src", "ref")
+
+
+def _names(path: str, lang: str, side: str) -> list[str]:
+    """What a file may be called, the best first: compressed or not, in its folder or without."""
+    path = path.replace("{lang}", lang).replace("{side}", side)
+    names = [path, path.removesuffix(".gz") if path.endswith(".gz") else path + ".gz"]
+    return names + [Path(name).name for name in names]
+
+
 class _Finder:
     def __init__(self, corpus: Corpus, folder: Path, raw: Path | None, downloads: Path | None):
         self.raw = raw
@@ -168,8 +247,8 @@ class _Finder:
         if part.archive and (archive := self._file(part.archive)):
             label = f"{archive}: {path}"
             return Source(archive, label, part.format, part.archive, member=path, span=span)
-        names = [path, path.removesuffix(".gz") if path.endswith(".gz") else path + ".gz"]
-        for name in names + [Path(name).name for name in names]:
+        names = _names(part.path, lang, side)
+        for name in names:
             if file := self._file(name):
                 if (other := self.meant.setdefault(file, path)) != path:
                     raise ValueError(
@@ -177,7 +256,7 @@ class _Finder:
                         "names"
                     )
                 return Source(file, str(file), part.format, name, span=span)
-        names = [part.archive, *names] if part.archive else names
+        names = [part.archive, *names[:2]] if part.archive else names[:2]
         raise ValueError(f"{self.local}: found none of {', '.join(names)}")
 
     def _file(self, name: str) -> Path | None:

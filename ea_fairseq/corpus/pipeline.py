@@ -8,6 +8,7 @@
 state.json says which steps are done, prepared.json that all are.
 """
 
+import re
 import shutil
 import sys
 from collections import Counter
@@ -127,14 +128,14 @@ class _Wanted:
         complete = all((self.output / name).exists() for name in MADE)
         if not complete or done is None:
             return None
+        # Downloads are told apart by the settings, which name them, and by their checksums.
+        files = inputs.local_files(self.corpus, self.folder, self.raw)
+        settings, files = inputs.named_as_prepared(done, data_settings(self.corpus), files)
         # The settings' JSON objects have no order, but the test sets do.
-        settings = data_settings(self.corpus)
         if (done["settings"], done["test_sets"]) != (settings, subsets(self.corpus.test_sets)):
             return None
-        # Downloads are told apart by the settings, which name them, and by their checksums.
         if inputs.corrected(inputs.listed_sha256(self.corpus), done["inputs"]):
             return None
-        files = inputs.local_files(self.corpus, self.folder, self.raw)
         same = done["inputs"].keys() == files.keys() and all(
             file is None or sha256(file) == done["inputs"][name] for name, file in files.items()
         )
@@ -180,6 +181,8 @@ def _report(word: str, output: Path, done: dict) -> dict:
     read = done["training_pairs_read"]
     what = "lines" if "language" in done else "pairs"
     line = f"{counts} {what}" + (f"; of {read:,} read were dropped: {dropped}" if dropped else "")
+    if unknown := _unknown(output):
+        line += "; unknown tokens: " + ", ".join(f"{name} {part} %" for name, part in unknown)
     print(f"{output}: {word}: {line}", file=sys.stderr)
     if apart := done.get("accents_apart"):
         print(
@@ -189,6 +192,17 @@ def _report(word: str, output: Path, done: dict) -> dict:
             file=sys.stderr,
         )
     return done
+
+
+def _unknown(output: Path) -> list[tuple[str, str]]:
+    """The files of split text with tokens that the dictionary lacks, and their part in percent,
+    as fairseq-preprocess has written it down."""
+    try:
+        log = (output / "bin" / "preprocess.log").read_text(encoding="utf-8", errors="replace")
+    except OSError:  # of data that somebody has copied without it
+        return []
+    found = re.findall(r"/bpe/([^/\n]+): \d+ sents, \d+ tokens, ([\d.]+)% replaced", log)
+    return [(name, part) for name, part in found if float(part) > 0]
 
 
 def _by_split(counts: dict[str, int]) -> str:

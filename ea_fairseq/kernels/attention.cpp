@@ -1,8 +1,8 @@
 // Evolving attention on the CPU, a sentence at a time: products, mixing, convolution, softmax and
 // their gradients while a sentence's maps are in the processor's cache.
 //
-// Same equations as ea_fairseq/variants (base.py, evolving.py, conv.py); float and double. Gradients
-// are computed from recomputed maps, so that training keeps none.
+// Same equations as ea_fairseq/attention (contract.py, convolution.py, variants/evolving.py); float
+// and double. Gradients are computed from recomputed maps, so that training keeps none.
 //
 // Scratch lines have a multiple of a vector's columns, with zeros behind the map's, so that loops
 // run over whole vectors.
@@ -105,7 +105,8 @@ class Worker {
         }
       }
       // Few enough rows at a time that they stay in the nearest cache for all weights.
-      const int64_t few = std::max<int64_t>(1, 16384 / (m.heads * line * int64_t(sizeof(T))));
+      const int64_t bytes = std::max<int64_t>(1, m.heads) * line * sizeof(T);
+      const int64_t few = std::max<int64_t>(1, 16384 / bytes);
       for (int64_t t = 0; t < m.tgt_len; t += few)
         weight_gradient(t, std::min(t + few, m.tgt_len), s, sums[s.thread].weight);
       for (int64_t t = 0; t < m.tgt_len; ++t) mixed_gradient(n, t, transposed, g, s);
@@ -179,12 +180,12 @@ class Worker {
     }
 
     const Worker& w;
-    T *maps, *grads;            // (heads, tgt_len, width): logits, then probabilities; gradients
-    T *mixed, *under;           // padded images: A_in; gradient under the relu
-    T *term, *evolved;          // (heads, width), one row
-    T* packed;                  // an operand of a product
-    Integer *visible, *kept;    // (width), one row: -1 or 0
-    Integer *firsts, *lasts;    // (tgt_len): whole vectors with a row's visible columns
+    T *maps{}, *grads{};        // (heads, tgt_len, width): logits, then probabilities; gradients
+    T *mixed{}, *under{};       // padded images: A_in; gradient under the relu
+    T *term{}, *evolved{};      // (heads, width), one row
+    T* packed{};                // an operand of a product
+    Integer *visible{}, *kept{};  // (width), one row: -1 or 0
+    Integer *firsts{}, *lasts{};  // (tgt_len): whole vectors with a row's visible columns
     int64_t first = 0, last = 0;  // those of the row at hand
     int64_t thread, end = 0;
   };
@@ -228,7 +229,7 @@ class Worker {
       const T* from = row<T>(heads, n, h, position);
       for (int64_t x = 0; x < depth; x += lanes<T>)
         store(packed + x,
-              scaling * load_part<Vector<T>>(from + x, std::min(lanes<T>, m.head_dim - x)));
+              scaling * load_part(from + x, std::min(lanes<T>, m.head_dim - x)));
     }
   }
   // s.packed[x][position] = scaling * heads[position][x], in lines of `width`.
@@ -300,7 +301,7 @@ class Worker {
   }
   void multiply_by(const T* factors, T* line, const Scratch& s) const {
     for (int64_t x = s.first; x < s.last; x += lanes<T>)
-      store(line + x, load<Vector<T>>(line + x) * load_part<Vector<T>>(factors + x, count(x)));
+      store(line + x, load<Vector<T>>(line + x) * load_part(factors + x, count(x)));
   }
   void clear_outside(T* line, const Scratch& s) const {
     std::fill(line, line + s.first, T(0));
@@ -357,7 +358,7 @@ class Worker {
         clear_outside(mixed, s);
         for (int64_t x = s.first; x < s.last; x += lanes<T>) {
           Vector<T> values = load<Vector<T>>(logits + x);
-          if (carry) values += alpha * (load_part<Vector<T>>(carry + x, count(x)) - values);
+          if (carry) values += alpha * (load_part(carry + x, count(x)) - values);
           values = load<Integers<T>>(s.visible + x) ? values : Vector<T>{};
           store(mixed + x, values);
         }
@@ -403,11 +404,10 @@ class Worker {
   template <int heads>
   void convolve_heads(
       const T* corner, const std::vector<T>& taps, bool transposed, int64_t out, Scratch& s) const {
-    int64_t x = s.first;
-    for (; x + 2 * lanes<T> <= s.last; x += 2 * lanes<T>)
-      convolve_block<heads, 2>(corner + x, taps, transposed, out, s.term + x);
-    for (; x < s.last; x += lanes<T>)
-      convolve_block<heads, 1>(corner + x, taps, transposed, out, s.term + x);
+    const auto block = [&](auto count, int64_t x) {
+      convolve_block<heads, decltype(count)::value>(corner + x, taps, transposed, out, s.term + x);
+    };
+    each_block<convolved_vectors>(s.first, s.last, lanes<T>, block);
   }
   template <int heads, int blocks>
   void convolve_block(
@@ -467,7 +467,7 @@ class Worker {
     if (g.probs) {
       const T* added = at(g.probs, n, h, t);
       for (int64_t x = s.first; x < s.last; x += lanes<T>)
-        store(grad + x, load<Vector<T>>(grad + x) + load_part<Vector<T>>(added + x, count(x)));
+        store(grad + x, load<Vector<T>>(grad + x) + load_part(added + x, count(x)));
     }
     Vector<T> dots = {}, sum = {};
     for (int64_t x = s.first; x < s.last; x += lanes<T>)
@@ -481,7 +481,7 @@ class Worker {
       Vector<T> values = (load<Vector<T>>(grad + x) - dot) * load<Vector<T>>(probs + x);
       if (carried) {
         const auto seen = load<Integers<T>>(s.visible + x);
-        values += seen ? load_part<Vector<T>>(carried + x, count(x)) : Vector<T>{};
+        values += seen ? load_part(carried + x, count(x)) : Vector<T>{};
       }
       const Vector<T> term = load<Vector<T>>(s.term + h * width + x);
       const Vector<T> active = term > T(0) ? beta * values : Vector<T>{};
@@ -538,11 +538,12 @@ class Worker {
     const T* values = s.padded(s.mixed, in, from - m.down - reach + i) - m.right - reach + j;
     for (int64_t t = from; t < to; ++t, grads += line, values += line) {
       for (int64_t x = s.firsts[t]; x < s.lasts[t]; x += lanes<T>) {
-        Vector<T> grad[heads];
-        for (int o = 0; o < heads; ++o) grad[o] = load<Vector<T>>(grads + o * plane + x);
-        for (int c = 0; c < columns; ++c) {
-          const Vector<T> value = load<Vector<T>>(values + x + c);
-          for (int o = 0; o < heads; ++o) added[c][o] += value * grad[o];
+        // Twelve sums, three values and one gradient are the sixteen registers of AVX2.
+        Vector<T> value[columns];
+        for (int c = 0; c < columns; ++c) value[c] = load<Vector<T>>(values + x + c);
+        for (int o = 0; o < heads; ++o) {
+          const Vector<T> grad = load<Vector<T>>(grads + o * plane + x);
+          for (int c = 0; c < columns; ++c) added[c][o] += value[c] * grad;
         }
       }
     }
@@ -572,10 +573,24 @@ class Worker {
 
 extern "C" {
 
-int64_t scratch_size_float(const Attention* a) { return ea::Worker<float>(*a).scratch_size(); }
-int64_t scratch_size_double(const Attention* a) { return ea::Worker<double>(*a).scratch_size(); }
-void forward_float(const Attention* a, const Results* r) { ea::Worker<float>(*a).forward(*r); }
-void forward_double(const Attention* a, const Results* r) { ea::Worker<double>(*a).forward(*r); }
-void backward_float(const Attention* a, const Gradients* g) { ea::Worker<float>(*a).backward(*g); }
-void backward_double(const Attention* a, const Gradients* g) { ea::Worker<double>(*a).backward(*g); }
+// Null, or what went wrong.
+
+const char* scratch_size_float(const Attention* a, int64_t* size) {
+  return ea::message_of([&] { *size = ea::Worker<float>(*a).scratch_size(); });
+}
+const char* scratch_size_double(const Attention* a, int64_t* size) {
+  return ea::message_of([&] { *size = ea::Worker<double>(*a).scratch_size(); });
+}
+const char* forward_float(const Attention* a, const Results* r) {
+  return ea::message_of([&] { ea::Worker<float>(*a).forward(*r); });
+}
+const char* forward_double(const Attention* a, const Results* r) {
+  return ea::message_of([&] { ea::Worker<double>(*a).forward(*r); });
+}
+const char* backward_float(const Attention* a, const Gradients* g) {
+  return ea::message_of([&] { ea::Worker<float>(*a).backward(*g); });
+}
+const char* backward_double(const Attention* a, const Gradients* g) {
+  return ea::message_of([&] { ea::Worker<double>(*a).backward(*g); });
+}
 }

@@ -15,6 +15,7 @@ import tempfile
 import time
 from pathlib import Path
 
+from ..errors import UserError
 from ..files import force_to_disk, sha256
 
 logger = logging.getLogger(__name__)
@@ -23,7 +24,6 @@ FOLDER = Path(__file__).parent
 FLAGS = (
     "-std=c++17",
     "-O3",
-    "-march=native",
     "-ffp-contract=fast",
     "-fno-math-errno",
     "-fno-trapping-math",
@@ -32,6 +32,16 @@ FLAGS = (
     "-fPIC",
 )
 LIMIT = 300  # seconds that a compilation may take
+
+TARGET = "EA_FAIRSEQ_MARCH"
+NATIVE = "native"
+# The levels of the x86-64 ABI, and what /proc/cpuinfo calls what each adds to the one before.
+LEVELS = {
+    "x86-64-v2": "cx16 lahf_lm popcnt sse4_1 sse4_2 ssse3",
+    "x86-64-v3": "abm avx avx2 bmi1 bmi2 f16c fma movbe xsave",
+    "x86-64-v4": "avx512bw avx512cd avx512dq avx512f avx512vl",
+}
+_CPUINFO = Path("/proc/cpuinfo")
 
 # What tells processors apart in /proc/cpuinfo: x86, ARM, POWER, RISC-V.
 _PROCESSOR = (
@@ -58,6 +68,36 @@ def compiler() -> list[str] | None:
     return None if path is None else [path, *options]
 
 
+def runnable_targets(cpuinfo: Path = _CPUINFO) -> list[str]:
+    """What the library may be built for on this machine, the default first.
+
+    Args:
+        cpuinfo: Linux's description of the processors
+    """
+    found = [NATIVE]
+    known = _described(("flags",), cpuinfo)
+    for level, flags in LEVELS.items():
+        # Every processor of the machine must have them.
+        if not known or not all(set(flags.split()) <= set(line.split()) for line in known):
+            break
+        found.append(level)
+    return found
+
+
+def target(cpuinfo: Path = _CPUINFO) -> str:
+    """The instruction set that the library is built for, chosen by ``EA_FAIRSEQ_MARCH``.
+
+    Raises:
+        UserError: there is no such choice, or this processor would stop at an unknown instruction
+    """
+    chosen = os.environ.get(TARGET) or NATIVE
+    choices = runnable_targets(cpuinfo)
+    if chosen in choices:
+        return chosen
+    what = "this processor does not have it" if chosen in LEVELS else "no such choice"
+    raise UserError(f"{TARGET}={chosen}: {what}; choices here are {', '.join(choices)}")
+
+
 def built(command: list[str]) -> Path:
     """The library's file for this source, compiler and processor; compiled where it is missing.
 
@@ -65,19 +105,23 @@ def built(command: list[str]) -> Path:
         command: that of `compiler`
 
     Raises:
+        UserError: ``EA_FAIRSEQ_MARCH`` is none of the choices
         OSError: the file cannot be written or read, or its folder is not the user's own
         subprocess.SubprocessError: the compiler failed
     """
+    chosen = target()
     sources = sorted([*FOLDER.glob("*.cpp"), *FOLDER.glob("*.h")])
     texts = [path.read_text(encoding="utf-8") for path in sources]
     version = _output([*command, "--version"], limit=60)
-    parts = (*texts, " ".join(FLAGS), *command, version, processor())
+    # What is built for a level runs on any machine that has it.
+    machine = processor() if chosen == NATIVE else chosen
+    parts = (*texts, " ".join(FLAGS), *command, version, machine)
     digest = hashlib.sha256("\0".join(parts).encode()).hexdigest()[:16]
     folder = _folder()
     _remove_leftovers(folder)
     path = folder / f"ea_fairseq-{digest}.so"
     if not _is_whole(path):
-        _compile(command, path)
+        _compile([*command, f"-march={chosen}"], path)
     return path
 
 
@@ -114,9 +158,15 @@ def _compile(command: list[str], path: Path) -> None:
 
 
 def _output(command: list[str], limit: float) -> str:
-    """What a command prints, which may be in any encoding."""
+    """What a command prints, which may be in any encoding; its messages in English."""
     return subprocess.run(
-        command, capture_output=True, text=True, errors="replace", check=True, timeout=limit
+        command,
+        capture_output=True,
+        text=True,
+        errors="replace",
+        check=True,
+        timeout=limit,
+        env={**os.environ, "LC_ALL": "C"},
     ).stdout
 
 
@@ -150,15 +200,20 @@ def _folder() -> Path:
     return folder
 
 
-def processor(cpuinfo: Path = Path("/proc/cpuinfo")) -> str:
+def processor(cpuinfo: Path = _CPUINFO) -> str:
     """What -march=native depends on: a folder may be shared by machines of different kinds.
 
     Args:
         cpuinfo: Linux's description of the processors, which may be of several kinds
     """
+    found = _described(_PROCESSOR, cpuinfo)
+    return "\n".join([platform.machine(), *(found or [platform.processor()])])
+
+
+def _described(names: tuple[str, ...], cpuinfo: Path) -> list[str]:
+    """The lines of the description that begin with these names, each once."""
     try:
         with open(cpuinfo, encoding="utf-8", errors="replace") as lines:
-            found = sorted({line.strip() for line in lines if line.startswith(_PROCESSOR)})
+            return sorted({line.strip() for line in lines if line.startswith(names)})
     except OSError:
-        found = []
-    return "\n".join([platform.machine(), *(found or [platform.processor()])])
+        return []

@@ -92,7 +92,7 @@ class Decoding {
 
  private:
   static constexpr int64_t block = 192;  // rows that go through all layers together
-  static constexpr int64_t piece = 8 * Linear::panel;  // logits of a row at once
+  static constexpr int64_t piece = 256;  // logits of a row at once, whole panels
 
   // Keys by head, dimension and position, values by position, of all sentences.
   struct Source {
@@ -405,11 +405,18 @@ void Decoding::step(const DecodingStep& step) {
 
 extern "C" {
 
-ea::Decoder* decoder_new(const DecoderWeights* w) { return new ea::Decoder(*w); }
-void decoder_free(ea::Decoder* decoder) { delete decoder; }
-ea::Decoding* decoding_new(const ea::Decoder* decoder, const Encoded* encoded) {
-  return new ea::Decoding(*decoder, *encoded);
+// Null, or what went wrong.
+
+const char* decoder_new(const DecoderWeights* w, ea::Decoder** decoder) {
+  return ea::message_of([&] { *decoder = new ea::Decoder(*w); });
 }
-void decoding_step(ea::Decoding* decoding, const DecodingStep* step) { decoding->step(*step); }
+void decoder_free(ea::Decoder* decoder) { delete decoder; }
+const char* decoding_new(
+    const ea::Decoder* decoder, const Encoded* encoded, ea::Decoding** decoding) {
+  return ea::message_of([&] { *decoding = new ea::Decoding(*decoder, *encoded); });
+}
+const char* decoding_step(ea::Decoding* decoding, const DecodingStep* step) {
+  return ea::message_of([&] { decoding->step(*step); });
+}
 void decoding_free(ea::Decoding* decoding) { delete decoding; }
 }

@@ -27,20 +27,28 @@ void gradient(const T* grad, const uint8_t* kept, T* result, double scale, int64
 
 extern "C" {
 
-void dropout_add_float(const float* x, const float* residual, const int32_t* drawn, uint8_t* kept,
-                       float* sum, double scale, int64_t size, int64_t threads) {
+// They throw nothing; null, as where nothing went wrong elsewhere.
+
+const char* dropout_add_float(const float* x, const float* residual, const int32_t* drawn,
+                              uint8_t* kept, float* sum, double scale, int64_t size,
+                              int64_t threads) {
   add(x, residual, drawn, kept, sum, scale, size, threads);
+  return nullptr;
 }
-void dropout_add_double(const double* x, const double* residual, const int32_t* drawn,
-                        uint8_t* kept, double* sum, double scale, int64_t size, int64_t threads) {
+const char* dropout_add_double(const double* x, const double* residual, const int32_t* drawn,
+                               uint8_t* kept, double* sum, double scale, int64_t size,
+                               int64_t threads) {
   add(x, residual, drawn, kept, sum, scale, size, threads);
+  return nullptr;
 }
-void dropout_gradient_float(const float* grad, const uint8_t* kept, float* result, double scale,
-                            int64_t size, int64_t threads) {
+const char* dropout_gradient_float(const float* grad, const uint8_t* kept, float* result,
+                                   double scale, int64_t size, int64_t threads) {
   gradient(grad, kept, result, scale, size, threads);
+  return nullptr;
 }
-void dropout_gradient_double(const double* grad, const uint8_t* kept, double* result, double scale,
-                             int64_t size, int64_t threads) {
+const char* dropout_gradient_double(const double* grad, const uint8_t* kept, double* result,
+                                    double scale, int64_t size, int64_t threads) {
   gradient(grad, kept, result, scale, size, threads);
+  return nullptr;
 }
 }

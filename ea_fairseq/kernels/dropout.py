@@ -6,7 +6,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from .library import first_gradient, function, is_available
+from .library import call, first_gradient, is_available
 
 
 def dropout_add(x: Tensor, residual: Tensor, p: float) -> Tensor:
@@ -49,9 +49,11 @@ class _DropoutAdd(torch.autograd.Function):
 
 
 def _call(name: str, *tensors: Tensor, scale: float) -> None:
-    function(name, tensors[0].dtype)(
+    call(
+        name,
         *(ctypes.c_void_p(tensor.data_ptr()) for tensor in tensors),
         ctypes.c_double(scale),
         ctypes.c_int64(tensors[0].numel()),
         ctypes.c_int64(torch.get_num_threads()),
+        dtype=tensors[0].dtype,
     )

@@ -163,7 +163,13 @@ class Encoder : public Stack {
 
 extern "C" {
 
-ea::Encoder* encoder_new(const EncoderWeights* w) { return new ea::Encoder(*w); }
-void encoder_run(const ea::Encoder* encoder, const Encoding* batch) { encoder->run(*batch); }
+// Null, or what went wrong.
+
+const char* encoder_new(const EncoderWeights* w, ea::Encoder** encoder) {
+  return ea::message_of([&] { *encoder = new ea::Encoder(*w); });
+}
+const char* encoder_run(const ea::Encoder* encoder, const Encoding* batch) {
+  return ea::message_of([&] { encoder->run(*batch); });
+}
 void encoder_free(ea::Encoder* encoder) { delete encoder; }
 }

@@ -9,9 +9,9 @@ from torch import Tensor
 from .library import (
     Heads,
     address,
+    call,
     fields,
     first_gradient,
-    function,
     heads_of,
     visible_rows,
     with_rows,
@@ -21,8 +21,7 @@ from .ways import way
 
 @dataclass(frozen=True)
 class Evolution:
-    """The constants of :class:`~ea_fairseq.variants.evolving.EvolvingLogits`, of its convolution
-    and of the attention."""
+    """The constants of ``EvolvingLogits``, of its convolution and of the attention."""
 
     alpha: float
     beta: float
@@ -149,11 +148,11 @@ def _call(name: str, inputs: tuple, evolution: Evolution, results: ctypes.Struct
         *((0, 0) if visible is None else (visible.stride(0), visible.stride(2))),
         *map(address, (kernel, bias, carry, noise)),
     )
-    size = function("scratch_size", queries.dtype)
-    size.restype = ctypes.c_int64
-    scratch = queries.new_empty(size(ctypes.byref(arguments)))
+    size = ctypes.c_int64()
+    call("scratch_size", ctypes.byref(arguments), ctypes.byref(size), dtype=queries.dtype)
+    scratch = queries.new_empty(size.value)
     arguments.scratch = address(scratch)
-    function(name, queries.dtype)(ctypes.byref(arguments), ctypes.byref(results))
+    call(name, ctypes.byref(arguments), ctypes.byref(results), dtype=queries.dtype)
 
 
 # The structures of attention.cpp, field by field.

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from .library import Held, address, fields, load_library
+from .library import Held, address, call, fields
 from .transformer_parts import (
     Attention,
     AttentionParts,
@@ -68,7 +68,6 @@ class FusedDecoder(Held):
     """
 
     def __init__(self, parts: DecoderParts):
-        library = _library()
         self._kept: Kept = []
         packed: Kept = []
         layers = [_layer(layer, packed) for layer in parts.layers]
@@ -78,7 +77,7 @@ class FusedDecoder(Held):
             linear(parts.output, packed),
         )
         self.vocabulary = parts.output.out_features
-        self.handle = self.hold(library.decoder_new(ctypes.byref(weights)), library.decoder_free)
+        self.handle = self.hold("decoder", ctypes.byref(weights))
 
     def begin(self, encoded: Tensor, lengths: Sequence[int]) -> "FusedDecoding":
         """Starts a search.
@@ -97,11 +96,9 @@ class FusedDecoding(Held):
         assert encoded.dtype == torch.float32 and encoded.device.type == "cpu"
         assert len(encoded) == sum(lengths)
         encoded, counts = encoded.contiguous(), torch.tensor(lengths)
-        library = _library()
         self._decoder = decoder
         given = _Encoded(*(address(encoded), len(counts), address(counts), torch.get_num_threads()))
-        new = library.decoding_new(decoder.handle, ctypes.byref(given))
-        self._handle = self.hold(new, library.decoding_free)
+        self._handle = self.hold("decoding", decoder.handle, ctypes.byref(given))
 
     def step(
         self,
@@ -141,18 +138,8 @@ class FusedDecoding(Held):
             *(rules.pad, rules.eos, rules.unk, rules.unk_penalty),
             *(no_end, address(last), most, address(best), address(best_tokens)),
         )
-        _library().decoding_step(self._handle, ctypes.byref(step))
+        call("decoding_step", self._handle, ctypes.byref(step))
         return best, best_tokens
-
-
-def _library() -> ctypes.CDLL:
-    library = load_library()
-    library.decoder_new.restype = library.decoding_new.restype = ctypes.c_void_p
-    library.decoding_new.argtypes = (ctypes.c_void_p, ctypes.c_void_p)
-    library.decoding_step.argtypes = (ctypes.c_void_p, ctypes.c_void_p)
-    for name in ("decoder_new", "decoder_free", "decoding_free"):
-        getattr(library, name).argtypes = (ctypes.c_void_p,)
-    return library
 
 
 def _layer(parts: DecoderLayerParts, kept: Kept) -> "_Layer":

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from .library import Held, address, fields, load_library
+from .library import Held, address, call, fields
 from .transformer_parts import (
     Attention,
     AttentionParts,
@@ -43,7 +43,6 @@ class FusedEncoder(Held):
     """
 
     def __init__(self, parts: StackParts, layers: Sequence[EncoderLayerParts]):
-        library = _library()
         self._kept: Kept = []
         packed: Kept = []
         found = [_Layer(attention(x.attention, packed), network(x.network, packed)) for x in layers]
@@ -53,7 +52,7 @@ class FusedEncoder(Held):
         self._vocabulary, self._width = parts.words.shape
         #: The longest sentence that there are positions for.
         self.longest = sys.maxsize if parts.positions is None else len(parts.positions)
-        self._handle = self.hold(library.encoder_new(ctypes.byref(weights)), library.encoder_free)
+        self._handle = self.hold("encoder", ctypes.byref(weights))
 
     def __call__(self, sentences: Sequence[Sequence[int]]) -> Tensor:
         """Encodes sentences, of which none is empty or has padding.
@@ -73,16 +72,8 @@ class FusedEncoder(Held):
             *(len(sentences), torch.get_num_threads()),
             *map(address, (lengths, tokens, encoded)),
         )
-        _library().encoder_run(self._handle, ctypes.byref(batch))
+        call("encoder_run", self._handle, ctypes.byref(batch))
         return encoded
-
-
-def _library() -> ctypes.CDLL:
-    library = load_library()
-    library.encoder_new.restype = ctypes.c_void_p
-    library.encoder_new.argtypes = library.encoder_free.argtypes = (ctypes.c_void_p,)
-    library.encoder_run.argtypes = (ctypes.c_void_p, ctypes.c_void_p)
-    return library
 
 
 # The structures of encoder.cpp, field by field.

@@ -9,11 +9,11 @@ import torch
 from torch import Tensor
 
 from .fused_attention import Evolution
-from .library import Heads, address, fields, function, heads_of, visible_rows, with_rows
+from .library import Heads, address, call, fields, heads_of, visible_rows, with_rows
 from .ways import way
 
 if TYPE_CHECKING:
-    from ..variants.cached_heads import CachedHeads
+    from ..attention.cached_heads import CachedHeads
 
 State = dict[str, Tensor]
 
@@ -92,7 +92,7 @@ def fused_step(
         0 if pending is None else pending.size(3),
         *map(address, (rows_visible, new_pending, new_rows_visible, evolved, probs)),
     )
-    function("step", queries.dtype)(ctypes.byref(step))
+    call("step", ctypes.byref(step), dtype=queries.dtype)
     return output, evolved, probs, {"pending": new_pending, "rows_visible": new_rows_visible}
 
 

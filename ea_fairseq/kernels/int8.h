@@ -32,7 +32,7 @@ class QuantizedRows {
   float row(const float* in, int64_t r, int64_t steps) {
     typedef uint8_t bytes __attribute__((vector_size(vector_bytes / sizeof(float))));
     const auto part = [&](int64_t x) {
-      return load_part<Vector<float>>(in + x, std::min(lanes<float>, steps - x));
+      return load_part(in + x, std::min(lanes<float>, steps - x));
     };
     Vector<float> highest = {}, nothing = {};
     for (int64_t x = 0; x < steps; x += lanes<float>) {
@@ -52,17 +52,5 @@ class QuantizedRows {
     return most / 127;
   }
 };
-
-// For each lane, the sum plus the products of its four signed bytes with four unsigned ones.
-inline Integers<float> add_products(Integers<float> sums, int32_t four, Integers<float> weights) {
-#ifdef __AVX512VNNI__
-  return (Integers<float>)_mm512_dpbusd_epi32((__m512i)sums, _mm512_set1_epi32(four),
-                                              (__m512i)weights);
-#else
-  for (int bits = 0; bits < 32; bits += 8)
-    sums += ((weights << (24 - bits)) >> 24) * ((four >> bits) & 255);
-  return sums;
-#endif
-}
 
 }  // namespace ea

@@ -1,6 +1,8 @@
 // Layers of a Transformer, in float32.
 #pragma once
 
+#include <stdexcept>
+
 #include "linear.h"
 #include "lines.h"
 #include "map_row.h"
@@ -51,7 +53,7 @@ struct NetworkLayer {
 class Stack {
  public:
   explicit Stack(const StackWeights& w)
-      : width(w.width), heads(w.heads), head_dim(width / heads), int8(w.int8),
+      : width(w.width), heads(w.heads), head_dim(width / some(heads)), int8(w.int8),
         stride(whole_vectors(width - head_dim, lanes<float>) +
                whole_vectors(head_dim, lanes<float>)),
         final_norm(w.final_norm, width), w(w), embedding_norm(w.embedding_norm, width) {}
@@ -108,6 +110,11 @@ class Stack {
   }
 
  private:
+  static int64_t some(int64_t heads) {
+    if (heads < 1) throw std::invalid_argument("an attention needs one head or more");
+    return heads;
+  }
+
   const StackWeights w;
   const LayerNorm embedding_norm;
 };

@@ -9,6 +9,7 @@ import ctypes
 import functools
 import logging
 import os
+import re
 import subprocess
 import weakref
 from collections.abc import Callable, Iterator
@@ -113,7 +114,7 @@ def load_library() -> ctypes.CDLL | None:
     """The library, built if need be, or None where it is switched off or cannot be built.
 
     Raises:
-        UserError: where the switch has a value that it does not know
+        UserError: where the switch, or ``EA_FAIRSEQ_MARCH``, has a value that it does not know
     """
     if switch() not in ("1", "cpp"):
         return None
@@ -128,29 +129,39 @@ def load_library() -> ctypes.CDLL | None:
     try:
         return ctypes.CDLL(str(built(command)))
     except (OSError, subprocess.SubprocessError) as error:
-        reason = getattr(error, "stderr", None) or str(error)
         logger.warning(
             "the compiled attention did not build (%s): torch alone is used, which is slower",
-            reason.strip().splitlines()[0] if reason.strip() else type(error).__name__,
+            _reason(error),
         )
         return None
+
+
+def _reason(error: Exception) -> str:
+    """The line of a compiler's output that has the error, not those that lead to it."""
+    lines = (getattr(error, "stderr", None) or str(error)).strip().splitlines()
+    # A linker's own line comes before the one that says that there was one.
+    named = r"\berror: (?!ld returned|linker command failed)"
+    errors = [line for line in lines if re.search(named, line)]
+    return (errors or lines or [type(error).__name__])[0].strip()
 
 
 class Held:
     """Something that the library holds, by its address there, as long as the object lives."""
 
-    def hold(self, handle: int, free: Callable[[int], None]) -> int:
-        """Frees it with the object; at the end of the process not at all, when another thread may
-        still be in it.
+    def hold(self, name: str, *arguments: Any) -> ctypes.c_void_p:
+        """Makes it, and frees it with the object; at the end of the process not at all, when
+        another thread may still be in it.
 
         Args:
-            handle: its address
-            free: the library's function
+            name: the library's functions are ``NAME_new`` and ``NAME_free``
+            arguments: of ``NAME_new``
 
         Returns:
-            the address
+            its address
         """
-        weakref.finalize(self, free, handle).atexit = False
+        handle = ctypes.c_void_p()
+        call(f"{name}_new", *arguments, ctypes.byref(handle))
+        weakref.finalize(self, getattr(load_library(), f"{name}_free"), handle).atexit = False
         return handle
 
     def __reduce__(self) -> Any:
@@ -167,9 +178,26 @@ class Heads(ctypes.Structure):
     ]
 
 
-def function(name: str, dtype: torch.dtype) -> Any:
-    """One of the library's functions, in its version for float32 or float64."""
-    return getattr(load_library(), f"{name}_{'float' if dtype == torch.float32 else 'double'}")
+def call(name: str, *arguments: Any, dtype: torch.dtype | None = None) -> None:
+    """Calls one of the library's functions.
+
+    Args:
+        name: of the function
+        arguments: ctypes'
+        dtype: chooses its version for float32 or float64, where there are two
+
+    Raises:
+        MemoryError: there is not enough
+        RuntimeError: anything else that the function could not do
+    """
+    if dtype is not None:
+        name += "_float" if dtype == torch.float32 else "_double"
+    function = getattr(load_library(), name)
+    function.restype = ctypes.c_char_p
+    message = function(*arguments)
+    if message is not None:
+        kind = MemoryError if message == b"not enough memory" else RuntimeError
+        raise kind(f"the compiled library, {name}: {message.decode()}")
 
 
 def with_rows(tensor: Tensor) -> Tensor:

@@ -44,11 +44,7 @@ class Input {
 class Linear {
  public:
   // Columns of a panel.
-#ifdef __AVX512F__
   static constexpr int vectors = 2;
-#else
-  static constexpr int vectors = 1;  // whose sums fill sixteen registers of half the width
-#endif
   static constexpr int64_t panel = vectors * lanes<float>;
 
   Linear(const LinearWeights& w, bool int8, float factor = 1.0f)
@@ -86,15 +82,10 @@ class Linear {
   // Columns `first`, a multiple of `panel`, to `last` alone: out's first is column `first`.
   void columns(const Input& in, const Output& out, int64_t first, int64_t last) const {
     for (int64_t x = first; x < last; x += panel) {
-      int64_t r = 0;
-      for (; r + 6 <= in.count; r += 6) tile<6>(in, out, r, x, first, last);
-      switch (in.count - r) {
-        case 5: tile<5>(in, out, r, x, first, last); break;
-        case 4: tile<4>(in, out, r, x, first, last); break;
-        case 3: tile<3>(in, out, r, x, first, last); break;
-        case 2: tile<2>(in, out, r, x, first, last); break;
-        case 1: tile<1>(in, out, r, x, first, last); break;
-      }
+      const auto rows = [&](auto count, int64_t r) {
+        tile<decltype(count)::value>(in, out, r, x, first, last);
+      };
+      each_block<rows_together(vectors)>(0, in.count, 1, rows);
     }
   }
 
@@ -142,7 +133,7 @@ class Linear {
         if (part <= 0) break;
         const int64_t place = (r + i) * out.row + column - first;
         Vector<float> sum = sums[i][v];
-        if (out.added) sum += load_part<Vector<float>>(out.added + place, part);
+        if (out.added) sum += load_part(out.added + place, part);
         if (out.relu) sum = sum < 0.0f ? Vector<float>{} : sum;
         store_part(out.data + place, sum, part);
       }
@@ -170,13 +161,14 @@ class Linear {
     Integers<float> products[count][vectors] = {};
     const int8_t* from = bytes_.data() + x * fours() * 4;
     for (int64_t j = 0; j < fours(); ++j, from += panel * 4) {
-      Integers<float> weights[vectors];
-      for (int v = 0; v < vectors; ++v)
-        weights[v] = load<Integers<float>>(from + v * vector_bytes);
+      const ByteProducts weights[vectors] = {
+          ByteProducts(load<Integers<float>>(from)),
+          ByteProducts(load<Integers<float>>(from + vector_bytes)),
+      };
       for (int i = 0; i < count; ++i) {
         const int32_t four = in.bytes.four(r + i, 4 * j);
         for (int v = 0; v < vectors; ++v)
-          products[i][v] = add_products(products[i][v], four, weights[v]);
+          products[i][v] = weights[v].add_to(products[i][v], four);
       }
     }
     for (int v = 0; v < vectors; ++v) {
@@ -224,15 +216,15 @@ class LayerNorm {
   void row(const float* in, float* out) const {
     Vector<float> sums = {}, squares = {};
     for (int64_t x = 0; x < width_; x += lanes<float>)
-      sums += load_part<Vector<float>>(in + x, rest(x));
+      sums += load_part(in + x, rest(x));
     const float mean = total<float>(sums) / width_;
     for (int64_t x = 0; x < width_; x += lanes<float>) {
-      const Vector<float> value = load_part<Vector<float>>(in + x, rest(x)) - mean;
+      const Vector<float> value = load_part(in + x, rest(x)) - mean;
       squares += first_lanes(rest(x)) ? value * value : Vector<float>{};
     }
     const float scale = 1 / std::sqrt(total<float>(squares) / width_ + static_cast<float>(eps_));
     for (int64_t x = 0; x < width_; x += lanes<float>) {
-      const Vector<float> value = (load_part<Vector<float>>(in + x, rest(x)) - mean) * scale;
+      const Vector<float> value = (load_part(in + x, rest(x)) - mean) * scale;
       const auto weight = load<Vector<float>>(weight_.data() + x);
       store_part(out + x, value * weight + load<Vector<float>>(bias_.data() + x), rest(x));
     }

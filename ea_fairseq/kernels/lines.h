@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "errors.h"
 #include "vectors.h"
 
 extern "C" {
@@ -27,9 +28,11 @@ T* row(const Heads& heads, int64_t n, int64_t h, int64_t position) {
 // timing.
 template <typename Task>
 void each_share(int64_t batch, int64_t threads, Task task) {
+  FirstError error;
 #pragma omp parallel for schedule(static, 1) num_threads(threads) if (threads > 1)
   for (int64_t thread = 0; thread < threads; ++thread)
-    task(thread, batch * thread / threads, batch * (thread + 1) / threads);
+    error.keep([&] { task(thread, batch * thread / threads, batch * (thread + 1) / threads); });
+  error.rethrow();
 }
 
 // -1 where columns from x on are in a map of src_len columns and visible, else 0; without

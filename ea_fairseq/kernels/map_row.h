@@ -1,9 +1,10 @@
 // One new row of the maps of all heads: what evolving attention does to logits.
 //
-// Same equations as EvolvingLogits.step and MapConvolution.step in ea_fairseq/variants.
+// Same equations as EvolvingLogits.step and MapConvolution.step in ea_fairseq/attention/variants.
 #pragma once
 
 #include <algorithm>
+#include <stdexcept>
 #include <vector>
 
 #include "vectors.h"
@@ -23,7 +24,7 @@ namespace ea {
 
 // The numbers of each head, `line` apart; at least `border` zeros lie in front of each and behind.
 struct HeadLines {
-  static constexpr int64_t border = lanes<float>;
+  static constexpr int64_t border = 16;  // whole vectors of any width
   const float* first;
   int64_t line;
 };
@@ -36,6 +37,7 @@ class MapRow {
       : convolves(w.kernel), carries(w.carries), heads(heads), size(w.kernel ? w.size : 1),
         reach((size - 1) / 2), right(w.right), alpha(w.alpha), beta(w.beta) {
     if (!convolves) return;
+    if (size - 1 > HeadLines::border) throw std::invalid_argument("a kernel of more than 17");
     bias.assign(w.bias, w.bias + heads);
     for (int64_t i = 0; i < size; ++i)
       for (int64_t j = 0; j < size; ++j)
@@ -87,22 +89,29 @@ class MapRow {
                     float* evolved, int64_t line) const {
     // The convolution's result moves down by `reach` rows and right: what it leaves behind is 0.
     const bool is_vacated = rows[reach].first == nullptr;
-    for (int64_t x = 0; x < columns; x += lanes<float>) {
-      Vector<float> sums[outs] = {};
-      if (!is_vacated) convolve<outs>(rows, x, out, sums);
+    const auto block = [&](auto count, int64_t begin) {
+      constexpr int blocks = decltype(count)::value;
+      Vector<float> sums[outs][blocks] = {};
+      if (!is_vacated) convolve<outs, blocks>(rows, begin, out, sums);
       for (int o = 0; o < outs; ++o) {
-        Vector<float> term = sums[o];
-        if (x == 0) term = first_lanes(right) ? Vector<float>{} : term;
-        const auto values = load<Vector<float>>(mixed.first + (out + o) * mixed.line + x);
-        store(evolved + (out + o) * line + x, values + beta * (term - values));
+        for (int b = 0; b < blocks; ++b) {
+          const int64_t x = begin + b * lanes<float>;
+          Vector<float> term = sums[o][b];
+          if (x < right) term = first_lanes(right - x) ? Vector<float>{} : term;
+          const auto values = load<Vector<float>>(mixed.first + (out + o) * mixed.line + x);
+          store(evolved + (out + o) * line + x, values + beta * (term - values));
+        }
       }
-    }
+    };
+    each_block<convolved_vectors>(0, whole_vectors(columns, lanes<float>), lanes<float>, block);
   }
 
   // relu(conv(A_in)) of the columns from x on.
-  template <int outs>
-  void convolve(const HeadLines* rows, int64_t x, int64_t out, Vector<float>* sums) const {
-    for (int o = 0; o < outs; ++o) sums[o] = Vector<float>{} + bias[out + o];
+  template <int outs, int blocks>
+  void convolve(const HeadLines* rows, int64_t x, int64_t out,
+                Vector<float> (&sums)[outs][blocks]) const {
+    for (int o = 0; o < outs; ++o)
+      for (int b = 0; b < blocks; ++b) sums[o][b] = Vector<float>{} + bias[out + o];
     const bool is_triangular = right > 0;  // the decoder's kernel is 0 above its diagonal
     for (int64_t i = 0; i < size; ++i) {
       if (!rows[i].first) continue;
@@ -110,12 +119,16 @@ class MapRow {
         const float* from = rows[i].first + x - right - reach + j;
         const float* tap = taps.data() + (i * size + j) * heads * heads + out;
         for (int64_t in = 0; in < heads; ++in, from += rows[i].line, tap += heads) {
-          const auto values = load<Vector<float>>(from);
-          for (int o = 0; o < outs; ++o) sums[o] += values * tap[o];
+          Vector<float> values[blocks];
+          for (int b = 0; b < blocks; ++b)
+            values[b] = load<Vector<float>>(from + b * lanes<float>);
+          for (int o = 0; o < outs; ++o)
+            for (int b = 0; b < blocks; ++b) sums[o][b] += values[b] * tap[o];
         }
       }
     }
-    for (int o = 0; o < outs; ++o) sums[o] = sums[o] < 0.0f ? Vector<float>{} : sums[o];
+    for (auto& head : sums)
+      for (Vector<float>& sum : head) sum = sum < 0.0f ? Vector<float>{} : sum;
   }
 };
 

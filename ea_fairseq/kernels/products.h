@@ -10,6 +10,7 @@ namespace ea {
 // c[r][x] = sum over j of a[r * a_row + j * a_step] * b[j * b_row + x].
 //
 // Rows of b can be read to the end of a whole vector; of c's, only `columns` numbers are written.
+// Each number of c is summed up by itself, in the order of j, however rows and columns are grouped.
 template <typename T>
 struct Product {
   const T* a;
@@ -32,8 +33,9 @@ struct Product {
  private:
   template <int vectors>
   void strip(int64_t x) const {
+    constexpr int most = rows_together(vectors);
     int64_t r = 0;
-    for (; r + 6 <= rows; r += 6) tile<6, vectors>(r, x);
+    for (; r + most <= rows; r += most) tile<most, vectors>(r, x);
     for (; r + 2 <= rows; r += 2) tile<2, vectors>(r, x);
     if (r < rows) tile<1, vectors>(r, x);
   }

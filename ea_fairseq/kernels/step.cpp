@@ -1,6 +1,6 @@
 // One new row of evolving attention for every hypothesis: what beam search computes at a step.
 //
-// Same equations as MapConvolution.step and LogitTransform.attend_step in ea_fairseq/variants.
+// Same equations as MapConvolution.step and LogitTransform.attend_step in ea_fairseq/attention/variants.
 
 #include <vector>
 
@@ -40,7 +40,7 @@ class StepWorker {
         reach((m.kernel_size - 1) / 2),
         left(reach + m.right),
         wide(m.src_len + 2 * m.right),
-        width(whole_vectors(wide, lanes<T>)),
+        width(whole_vectors(wide, std::max(lanes<T>, together))),
         line(left + width + m.kernel_size + lanes<T>),
         depth(whole_vectors(m.head_dim, lanes<T>)) {}
 
@@ -142,7 +142,7 @@ class StepWorker {
   // in common with the one before. Reading vectors in part takes several times as long where the
   // numbers come from memory.
   Vector<T> part(const T* head, int64_t x) const {
-    if (m.head_dim < lanes<T>) return load_part<Vector<T>>(head, m.head_dim);
+    if (m.head_dim < lanes<T>) return load_part(head, m.head_dim);
     return load<Vector<T>>(head + std::min(x, m.head_dim - lanes<T>));
   }
   // Where number x is in vectors that have nothing in common.
@@ -167,17 +167,17 @@ class StepWorker {
       for (int64_t x = 0; x < width; x += lanes<T>) {
         Vector<T> sum = {};
         if (before && x < m.columns)
-          sum = load_part<Vector<T>>(before + x, std::min(lanes<T>, m.columns - x));
+          sum = load_part(before + x, std::min(lanes<T>, m.columns - x));
         for (int64_t in = 0; in < m.heads; ++in) {
           const T* tap = weights + ((out * m.heads + in) * m.kernel_size + waiting - ahead) *
                                        m.kernel_size;
           const T* from = s.mixed.data() + in * line + x;
           for (int64_t j = 0; j < m.kernel_size; ++j) sum += tap[j] * load<Vector<T>>(from + j);
         }
-        if (after)
-          store_part(after + x, sum, std::min(lanes<T>, wide - x));
-        else
+        if (!after)
           store(s.sums.data() + out * width + x, sum);
+        else if (x < wide)
+          store_part(after + x, sum, std::min(lanes<T>, wide - x));
       }
     }
   }
@@ -226,6 +226,12 @@ class StepWorker {
 
 extern "C" {
 
-void step_float(const Step* step) { ea::StepWorker<float>(*step).run(); }
-void step_double(const Step* step) { ea::StepWorker<double>(*step).run(); }
+// Null, or what went wrong.
+
+const char* step_float(const Step* step) {
+  return ea::message_of([&] { ea::StepWorker<float>(*step).run(); });
+}
+const char* step_double(const Step* step) {
+  return ea::message_of([&] { ea::StepWorker<double>(*step).run(); });
+}
 }

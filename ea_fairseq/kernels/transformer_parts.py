@@ -31,6 +31,10 @@ class MapStep:
     right: int = 0
 
 
+#: Zeros around a row of maps are so many (map_row.h).
+LARGEST_KERNEL = 17
+
+
 @dataclass(frozen=True)
 class AttentionParts:
     """An attention, and the norm in front of it or behind."""

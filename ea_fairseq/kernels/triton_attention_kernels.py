@@ -1,7 +1,8 @@
 """Evolving attention's maps on a GPU: what each launch of triton_attention.py computes.
 
-Same equations as ea_fairseq/variants (base.py, evolving.py, conv.py). Maps are contiguous (batch,
-heads, tgt_len, src_len) of float32, whatever the type of queries, keys and values.
+Same equations as ea_fairseq/attention (contract.py, convolution.py, variants/evolving.py). Maps are
+contiguous (batch, heads, tgt_len, src_len) of float32, whatever the type of queries, keys and
+values.
 
 Convolutions walk over *pixels*: places (sentence, row, column) in one line, all heads of a pixel in
 one program, so that no map is too narrow for a block. Products and softmax walk over blocks of rows

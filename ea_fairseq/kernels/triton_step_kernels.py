@@ -1,7 +1,7 @@
 """One step of decoding with evolving attention on a GPU: what each launch of triton_step.py
 computes.
 
-Same equations as ea_fairseq/variants (evolving.py, and `MapConvolution.step` of conv.py), for one
+Same equations as ea_fairseq/attention (variants/evolving.py, `MapConvolution.step`), for one
 row of each map; a program does a hypothesis. Keys and values lie by position and row, as the
 decoder keeps them. What names in capitals stand for, triton_attention_kernels.py says; COLUMNS are
 a block of the row's.

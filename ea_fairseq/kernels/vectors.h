@@ -1,76 +1,17 @@
 // Whole vectors of numbers, by the compiler's vector extension: any processor, one source.
 #pragma once
 
-#include <cstdint>
 #include <cmath>
-#include <cstring>
+#include <type_traits>
 
-#ifdef __AVX512F__
-#include <immintrin.h>
-#endif
+#include "target.h"
 
 namespace ea {
 
-constexpr int vector_bytes = 64;
-
-template <typename T>
-struct Lanes;
-template <>
-struct Lanes<float> {
-  typedef float vector __attribute__((vector_size(vector_bytes)));
-  typedef int32_t integers __attribute__((vector_size(vector_bytes)));
-  typedef int32_t integer;
-};
-template <>
-struct Lanes<double> {
-  typedef double vector __attribute__((vector_size(vector_bytes)));
-  typedef int64_t integers __attribute__((vector_size(vector_bytes)));
-  typedef int64_t integer;
-};
-template <typename T>
-using Vector = typename Lanes<T>::vector;
-template <typename T>
-using Integers = typename Lanes<T>::integers;
-template <typename T>
-constexpr int64_t lanes = vector_bytes / sizeof(T);
-
-template <typename V, typename P>
-inline V load(const P* from) {
-  V vector;
-  std::memcpy(&vector, from, sizeof(V));
-  return vector;
-}
-template <typename V, typename P>
-inline void store(P* to, V vector) {
-  std::memcpy(to, &vector, sizeof(V));
-}
-
-// The first `count` of a vector's lanes; the others are 0, and are left alone in memory.
-template <typename V, typename P>
-inline V load_part(const P* from, int64_t count) {
-  V vector = {};
-  std::memcpy(&vector, from, count * sizeof(P));
-  return vector;
-}
-template <typename V, typename P>
-inline void store_part(P* to, V vector, int64_t count) {
-  std::memcpy(to, &vector, count * sizeof(P));
-}
-#ifdef __AVX512F__
-template <>
-inline Vector<float> load_part(const float* from, int64_t count) {
-  return _mm512_maskz_loadu_ps((1u << count) - 1, from);
-}
-template <>
-inline void store_part(float* to, Vector<float> vector, int64_t count) {
-  _mm512_mask_storeu_ps(to, (1u << count) - 1, vector);
-}
-#endif
-
 // -1 in the first `count` lanes, else 0.
 inline Integers<float> first_lanes(int64_t count) {
-  const Integers<float> number = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
-  return number < static_cast<int32_t>(count);
+  static const int32_t numbers[] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
+  return load<Integers<float>>(numbers) < static_cast<int32_t>(count);
 }
 
 // exp(x) for x <= 0, to the last bits: x = n log(2) + r, exp(r) by its Taylor polynomial.
@@ -98,14 +39,14 @@ inline Vector<double> exponential(Vector<double> x) {
 // Folds a vector's lanes in halves: their sum, their largest.
 template <typename T, int bytes, typename Fold>
 inline T fold(const T* values, Fold both) {
-  typedef T half __attribute__((vector_size(bytes / 2)));
-  const half folded = both(load<half>(values), load<half>(values + bytes / 2 / sizeof(T)));
-  if constexpr (bytes / 2 > 16) {
-    return fold<T, bytes / 2>(reinterpret_cast<const T*>(&folded), both);
-  } else {
-    T result = folded[0];
-    for (size_t lane = 1; lane < 16 / sizeof(T); ++lane) result = both(result, T(folded[lane]));
+  if constexpr (bytes == 16) {
+    T result = values[0];
+    for (size_t lane = 1; lane < 16 / sizeof(T); ++lane) result = both(result, values[lane]);
     return result;
+  } else {
+    typedef T half __attribute__((vector_size(bytes / 2)));
+    const half folded = both(load<half>(values), load<half>(values + bytes / 2 / sizeof(T)));
+    return fold<T, bytes / 2>(reinterpret_cast<const T*>(&folded), both);
   }
 }
 template <typename T>
@@ -119,17 +60,18 @@ inline T largest(Vector<T> vector) {
                                [](auto a, auto b) { return a > b ? a : b; });
 }
 
-// Whether any lane is above a limit.
-inline bool any_above(Vector<float> vector, float limit) {
-#ifdef __AVX512F__
-  return _mm512_cmp_ps_mask(vector, _mm512_set1_ps(limit), _CMP_GT_OQ) != 0;
-#else
-  return largest<float>(vector) > limit;
-#endif
-}
-
 inline int64_t whole_vectors(int64_t length, int64_t lane_count) {
   return (length + lane_count - 1) / lane_count * lane_count;
+}
+
+// block(count, at) for begin..end, `step` apart: `most` of them at once, then those that are left;
+// the count is a constant, as a type.
+template <int most, typename Block>
+inline void each_block(int64_t begin, int64_t end, int64_t step, Block block) {
+  for (; begin + most * step <= end; begin += most * step)
+    block(std::integral_constant<int, most>{}, begin);
+  if constexpr (most > 1)
+    if (begin < end) each_block<most - 1>(begin, end, step, block);
 }
 
 }  // namespace ea

@@ -1,4 +1,4 @@
-"""Three ways to the same numbers, and which of them a tensor takes: torch, C++ or Triton."""
+"""Chooses how attention is computed: by torch, C++ or Triton."""
 
 import functools
 import logging

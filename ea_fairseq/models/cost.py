@@ -17,8 +17,8 @@ from fairseq.models import ARCH_CONFIG_REGISTRY, ARCH_MODEL_REGISTRY, FairseqLan
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
+from ..attention.variants import architectures
 from ..kernels.library import torch_alone
-from ..variants import architectures
 
 
 def every_architecture() -> list[str]:

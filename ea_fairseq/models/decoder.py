@@ -6,9 +6,9 @@ import torch
 from fairseq.models.transformer import TransformerDecoderBase
 from torch import Tensor, nn
 
-from ..modules.multihead_attention import IncrementalState
-from ..modules.transformer_layer import EATransformerDecoderLayer
+from .multihead_attention import IncrementalState
 from .stack import next_layer, pairs_visible, wrap_layer
+from .transformer_layer import EATransformerDecoderLayer
 
 
 class EATransformerDecoder(TransformerDecoderBase):

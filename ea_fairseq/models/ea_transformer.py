@@ -8,20 +8,26 @@ from fairseq.models.transformer import TransformerConfig, TransformerModel, base
 from fairseq.tasks.language_modeling import LanguageModelingTask
 from torch import nn
 
-from ..config import EAOptions, add_args
+from ..attention.configuration import EAOptions, add_args
+from ..attention.variants import ATTENTIONS, Architecture, Variant, on_registration
 from ..errors import UserError
-from ..variants import Architecture, Variant, on_registration
+from .architecture_options import (
+    ea_defaults,
+    refuse_serving_nothing,
+    refuse_unsupported,
+    set_defaults,
+)
 from .checkpoints import EACheckpoints
 from .decoder import EATransformerDecoder
 from .encoder import EATransformerEncoder
-from .options import ea_defaults, refuse_unsupported, set_defaults
 
 
 @register_model("ea_transformer")
 class EATransformerModel(EACheckpoints, TransformerModel):
     """EA-Transformer of "Evolving Attention with Residual Convolutions" (arXiv 2102.12895).
 
-    fairseq's Transformer, all of whose options apply, with those of its variant (config.py).
+    fairseq's Transformer, all of whose options apply, with those of its variant
+    (attention/configuration.py).
     """
 
     @classmethod
@@ -72,11 +78,24 @@ def _register_architecture(variant: Variant, architecture: Architecture) -> None
     def configure(args: Namespace) -> None:
         size(args)
         general = f"ea_transformer_{architecture.size}"
-        ea_defaults(args, variant, architecture, architecture.name, general)
+        attentions = _attentions(args)
+        ea_defaults(args, variant, architecture, architecture.name, general, attentions)
+        refuse_serving_nothing(args.ea_variant, attentions)
 
     configure.__name__ = configure.__qualname__ = architecture.name
     configure.__doc__ = f"{variant.name}: {variant.summary}; {architecture.size}."
     register_model_architecture("ea_transformer", architecture.name)(configure)
+
+
+def _attentions(args: Namespace) -> list[str]:
+    """Those of a model: without layers, or without cross-attention, it has fewer."""
+    crosses = args.decoder_layers and not args.no_cross_attention
+    has = {
+        "encoder": args.encoder_layers,
+        "decoder": args.decoder_layers,
+        "encoder-decoder": crosses,
+    }
+    return [attention for attention in ATTENTIONS if has[attention]]
 
 
 @register_model_architecture("transformer", "transformer_lite")

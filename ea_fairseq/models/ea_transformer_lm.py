@@ -19,12 +19,12 @@ from fairseq.tasks.translation import TranslationTask
 from fairseq.utils import eval_str_list
 from torch import nn
 
-from ..config import EAOptions, add_args, parse_chain
+from ..attention.configuration import EAOptions, add_args, parse_chain
+from ..attention.variants import VARIANTS, Architecture, Variant, language_model, on_registration
 from ..errors import UserError
-from ..variants import VARIANTS, Architecture, Variant, language_model, on_registration
+from .architecture_options import ea_defaults, refuse_unsupported, set_defaults
 from .checkpoints import EACheckpoints
 from .decoder import EATransformerDecoder
-from .options import ea_defaults, refuse_unsupported, set_defaults
 
 
 @register_model("ea_transformer_lm")

@@ -6,9 +6,9 @@ import torch
 from fairseq.models.transformer import TransformerEncoderBase
 from torch import Tensor, nn
 
-from ..modules.transformer_layer import EATransformerEncoderLayer
-from ..variants.cached_heads import share
+from ..attention.cached_heads import share
 from .stack import next_layer, pairs_visible, wrap_layer
+from .transformer_layer import EATransformerEncoderLayer
 
 
 class EATransformerEncoder(TransformerEncoderBase):

@@ -2,8 +2,8 @@
 
 work.py         one request after the other, with bounds on their number and time
 guard.py        what every request must keep to before anything looks at it
+connections.py  how long a connection may take, and how many there may be
 api.py          the JSON API
-description.py  a page that describes it
 server.py       all of it on a port
 page.html, page.css, page.js   what the browser shows; nothing else is loaded
 """

@@ -5,21 +5,20 @@ from __future__ import annotations
 import json
 import logging
 import re
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Collection, Iterator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Annotated, Any
 
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
-from fastapi.responses import FileResponse, HTMLResponse, JSONResponse, StreamingResponse
+from fastapi.responses import FileResponse, JSONResponse, StreamingResponse
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
+from ..attention.options import ATTENTIONS
 from ..errors import UserError
-from ..translation.translator import Part, Translation, Translator, first_problem, space
-from ..translation.views import axis_tokens, layer_views, of_head, of_number
-from ..variants.options import ATTENTIONS
-from .description import description_page
+from ..inference.map_views import axis_tokens, layer_views, of_head, of_number
+from ..inference.translator import Part, Translation, Translator, first_problem, space
 from .guard import Guard
 from .work import Busy, Late, Worker
 
@@ -85,6 +84,7 @@ class Word(BaseModel):
 
     text: str
     tokens: list[int]
+    unknown: bool = Field(False, description="whether the model cannot read it, or a part of it")
 
 
 class Alternative(BaseModel):
@@ -115,7 +115,7 @@ class Piece(BaseModel):
 class ViewValues(BaseModel):
     """One map of one layer."""
 
-    name: str = Field(description="fresh, convolution, added, evolved; map in a plain Transformer")
+    name: str = Field(description="fresh, added, evolved; map in a plain Transformer")
     in_logits: bool = Field(description="logits, or else probabilities")
     values: list[list[float | None]] = Field(description="a row for each token; null: hidden")
 
@@ -233,8 +233,6 @@ def make_app(
 
     @app.get("/{name}", include_in_schema=False)
     async def file(name: str) -> Any:
-        if name == "docs":
-            return HTMLResponse(description_page(app.openapi()))
         if name not in _FILES:
             return JSONResponse({"detail": "no such page"}, 404)
         return FileResponse(_FOLDER / name, media_type=f"{_FILES[name]}; charset=utf-8")
@@ -287,7 +285,7 @@ def make_app(
 
     @app.get("/api/{name}", include_in_schema=False)
     async def unknown(name: str) -> JSONResponse:
-        return JSONResponse({"detail": "no such address; see /docs"}, 404)
+        return JSONResponse({"detail": "no such address; see /openapi.json"}, 404)
 
     describe = app.openapi
 
@@ -351,7 +349,7 @@ def _as_pieces(translator: Translator, joint: str, found: list[Translation]) -> 
         yield Piece(
             joint=joint if place == 0 else _between(translator),
             source_tokens=part.source_tokens,
-            source_words=_words(translator, part.source_tokens),
+            source_words=_words(translator, part.source_tokens, part.unknown_tokens),
             translations=[_alternative(translator, part) for part in parts],
             problem=first_problem(found),
         )
@@ -368,7 +366,7 @@ def _alternative(translator: Translator, part: Part) -> Alternative:
     )
 
 
-def _words(translator: Translator, tokens: list[str]) -> list[Word]:
+def _words(translator: Translator, tokens: list[str], unknown: Collection[str] = ()) -> list[Word]:
     """The words that subwords make, and the end of sentence."""
     subword = translator.config.text.subword
     words: list[Word] = []
@@ -383,8 +381,9 @@ def _words(translator: Translator, tokens: list[str]) -> list[Word]:
         if joins and number < len(tokens) - 1:
             words[-1].text += text
             words[-1].tokens.append(number)
+            words[-1].unknown |= token in unknown
         else:
-            words.append(Word(text=text, tokens=[number]))
+            words.append(Word(text=text, tokens=[number], unknown=token in unknown))
         joins = subword == "sentencepiece" or text != token
     return words
 

@@ -126,7 +126,10 @@ class Result {
   // The words of both sides; those of the translation light up what they looked at.
   words(piece, index) {
     const best = piece.translations[0];
-    const sourceWords = piece.source_words.map((word) => make("span", {}, word.text));
+    const sourceWords = piece.source_words.map((word) =>
+      make("span", word.unknown ? { class: "unknown" } : {}, word.text));
+    const unknown = piece.source_words.filter((word) => word.unknown).map((word) => word.text);
+    const note = make("p", { class: "quiet" }, `Unknown to the model: ${unknown.join(", ")}`);
     const said = make("p", { class: "quiet", "aria-live": "polite" });
     const buttons = best.words.map((word) => {
       const button = make("button", { type: "button", "aria-pressed": "false" }, word.text);
@@ -146,7 +149,7 @@ class Result {
     return make("div", { class: "piece" },
       make("p", { class: "words target", dir: "auto", "aria-label": "words of the translation" }, ...buttons),
       make("p", { class: "words source", dir: "auto", "aria-label": "words of the text" }, ...sourceWords),
-      said);
+      ...(unknown.length ? [note] : []), said);
   }
 
   choose(index) {
@@ -249,8 +252,7 @@ function mapTable(model, view, maps) {
   const sameScale = maps.views.filter((other) => other.in_logits === view.in_logits);
   const numbers = sameScale.flatMap((other) => other.values.flat()).filter((value) => value !== null);
   const largest = Math.max(1e-9, ...numbers.map(Math.abs));
-  const name = { convolution: "what the convolution adds", added: "what is added" }[view.name] ||
-    { fresh: "fresh map", evolved: "evolved map", map: "map" }[view.name];
+  const name = { fresh: "fresh map", added: "what is added", evolved: "evolved map", map: "map" }[view.name];
   const head = make("tr", {}, make("td", { class: "corner" }),
     ...maps.columns.map((token) => make("th", { scope: "col" }, make("span", {}, token))));
   const rows = maps.rows.map((token, i) => make("tr", {}, make("th", { scope: "row" }, token),

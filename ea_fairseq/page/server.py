@@ -36,10 +36,11 @@ def serve(
         import uvicorn
 
         from .api import make_app
+        from .connections import server_config
     except ModuleNotFoundError as error:
         raise UserError(f"--serve needs {error.name}: pip install 'ea_fairseq[page]'") from error
-    from ..translation.attention_maps import check_attentions
-    from ..translation.translator import Translator
+    from ..inference.attention_maps import check_attentions
+    from ..inference.translator import Translator
 
     listening = _listen(host or "127.0.0.1", port)
     with listening:
@@ -69,15 +70,7 @@ def serve(
                 file=sys.stderr,
                 flush=True,
             )
-        config = uvicorn.Config(
-            app,
-            log_level="warning",
-            access_log=False,
-            server_header=False,
-            limit_concurrency=500,
-            timeout_keep_alive=5,
-            timeout_graceful_shutdown=3,
-        )
+        config = server_config(app, log_level="warning", timeout_graceful_shutdown=3)
         try:
             uvicorn.Server(config).run(sockets=[listening])
         except KeyboardInterrupt:

@@ -5,3 +5,5 @@ parsers.py    the same from spaCy or stanza
 hints.py      ancestors of tokens -> hints for subwords; the file of hints
 criterion.py  the loss
 """
+
+from .. import plugin  # noqa: F401  (whoever imports fairseq behind it has the models)

@@ -18,7 +18,7 @@ from fairseq.tasks.translation import TranslationTask
 from torch import Tensor, nn
 
 from ..errors import UserError
-from ..modules.recorded_maps import recorded_self_attention
+from ..models.recorded_maps import recorded_self_attention
 from .hints import Hints
 
 NAME = "syntax_guided_cross_entropy"

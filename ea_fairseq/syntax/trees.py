@@ -6,9 +6,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from ..files import lines_of
+from ..files import lines_of, shortened
 
-_ID = re.compile(r"(\d+)(?:(-|\.)(\d+))?")
+_ID = re.compile(r"(\d{1,9})(?:(-|\.)(\d{1,9}))?")
+_HEAD = re.compile(r"\d{1,9}")
 
 
 @dataclass(frozen=True)
@@ -113,8 +114,8 @@ def _sentence(path: Path, block: list[tuple[int, str]]) -> Iterator[Parse]:
             continue
         if int(first) > until:
             tokens.append(columns[1])
-        if not columns[6].isdecimal():
-            raise ValueError(f"{where}: HEAD must be a number, not {columns[6]!r}")
+        if not _HEAD.fullmatch(columns[6]):
+            raise ValueError(f"{where}: HEAD must be a number, not {shortened(columns[6])!r}")
         heads.append(int(columns[6]) - 1)
         token_of.append(len(tokens) - 1)
     if until > len(heads):

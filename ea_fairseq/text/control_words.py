@@ -1,4 +1,4 @@
-"""fairseq's own symbols where they stand in a text as words: there they are unknown words."""
+"""fairseq's own symbols where a text contains them as words: unknown words there."""
 
 UNKNOWN = "<unk>"
 _WORDS = ("<s>", "<pad>", "</s>")

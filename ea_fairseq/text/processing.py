@@ -9,6 +9,9 @@ from .pieces import join_subwords
 from .subwords import loaded
 from .tokens import Tokenization, Tokenizer, clean_line, detokenizer
 
+#: How text of bytes writes each of them.
+_BYTES = {str(byte): byte for byte in range(256)}
+
 SUBWORDS = ("bpe", "sentencepiece", "none", "bytes")
 
 
@@ -24,6 +27,15 @@ class TextSettings:
     target_lang: str
     tokenize: Tokenization = field(default_factory=Tokenization)
     subword: str = "bpe"
+
+    @property
+    def takes(self) -> str | None:
+        """What text must be where a model does not take it as it is, or None."""
+        if self.subword == "none":
+            return "tokenised and split into subwords as its training text was"
+        if self.subword == "bpe" and self.tokenize.tokenizer == "none":
+            return "tokenised as its training text was"
+        return None
 
 
 class TextProcessing:
@@ -56,7 +68,7 @@ class TextProcessing:
     def text(self, tokens: list[str]) -> str:
         """The text that a model's tokens stand for."""
         if self.settings.subword == "bytes":
-            numbers = (int(token) for token in tokens if token.isdecimal())
-            return bytes(number for number in numbers if number < 256).decode(errors="replace")
+            found = bytes(_BYTES[token] for token in tokens if token in _BYTES)
+            return found.decode(errors="replace")
         words = join_subwords(tokens, self.settings.subword)
         return " ".join(words) if self._detokenize is None else self._detokenize(words)

@@ -1,4 +1,4 @@
-"""Characters that look alike and are others to a model: a line as its training text would have it.
+"""Normalises look-alike characters to those of the model's training text.
 
 Letters and accents are one character (Unicode's form NFC) or each a character (NFD: text out of
 PDFs, names of files on macOS), and text of web pages has soft hyphens and spaces without width in

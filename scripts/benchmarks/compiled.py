@@ -11,8 +11,9 @@ from torch import Tensor
 
 from .models import Setting
 from .timing import timed
-from .traffic import MODELS
 
+#: Heads, and numbers of each.
+SIZES = {"ea_transformer_lite": (4, 40), "ea_transformer_base": (8, 64)}
 WAYS = ("torch alone", "inductor", "our kernels")
 
 
@@ -22,23 +23,22 @@ def compare(
     """Medians of forward and backward, taken in turn, with the carry of the layer below.
 
     Args:
-        arch: one of MODELS
+        arch: one of SIZES
         lengths: of source and target
         tokens: of a batch
         rounds: turns of each way
         setting: device, threads and type
 
     Raises:
-        ValueError: where the architecture is not one of MODELS
+        ValueError: where the architecture is not one of SIZES
     """
-    from ea_fairseq.variants import ATTENTIONS
+    from ea_fairseq.attention.variants import ATTENTIONS
 
-    if arch not in MODELS:
-        raise ValueError(f"inductor: knows {', '.join(MODELS)}, not {arch}")
-    sizes = MODELS[arch].heads, MODELS[arch].head_dim
+    if arch not in SIZES:
+        raise ValueError(f"inductor: knows {', '.join(SIZES)}, not {arch}")
     for attention in ATTENTIONS:
         for length in lengths:
-            work = _ways(attention, *sizes, max(1, tokens // length), length, setting)
+            work = _ways(attention, *SIZES[arch], max(1, tokens // length), length, setting)
             for run in work.values():  # compiles
                 for _ in range(2):
                     timed(run, setting.device)
@@ -53,8 +53,8 @@ def compare(
 def _ways(
     attention: str, heads: int, head_dim: int, sentences: int, length: int, setting: Setting
 ) -> dict[str, Callable[[], object]]:
+    from ea_fairseq.attention.variants.evolving import EvolvingLogits
     from ea_fairseq.kernels.library import torch_alone
-    from ea_fairseq.variants.evolving import EvolvingLogits
 
     torch.manual_seed(1)
     dtype, device = getattr(torch, setting.dtype), setting.device

@@ -19,7 +19,7 @@ def language_model_of(arch: str) -> str:
     Raises:
         ValueError: the variant serves no decoder, or there is no such architecture
     """
-    from ea_fairseq.variants import language_models
+    from ea_fairseq.attention.variants import language_models
 
     known = language_models()
     if arch in known.values():

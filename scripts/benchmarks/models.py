@@ -25,6 +25,7 @@ class Setting:
         dropout: in training
         dtype: "float32", or the type of automatic mixed precision
         options: more options of the models, by argparse name
+        clock: "perf_counter", or "process_time" for the processor's
     """
 
     vocabulary: int = 6000
@@ -33,6 +34,7 @@ class Setting:
     dropout: float = 0.2
     dtype: str = "float32"
     options: dict[str, Any] = field(default_factory=dict)
+    clock: str = "perf_counter"
 
     def precision(self) -> torch.autocast:
         """The context in which models run."""
@@ -41,13 +43,37 @@ class Setting:
         return torch.autocast(self.device, dtype if enabled else None, enabled=enabled)
 
 
+def sides(archs: tuple[str, str]) -> tuple[tuple[str, bool], ...]:
+    """The baseline, the other model, and that on torch alone: architecture, whether so."""
+    baseline, other = archs
+    return (baseline, False), (other, False), (other, True)
+
+
+def three(make: Callable[..., Any], archs: tuple[str, str], setting: Setting) -> list[Any]:
+    """Something of each of the three sides, made and used as `OnTorchAlone` where that is it."""
+    made = [(make(arch, setting), alone) for arch, alone in sides(archs)]
+    return [OnTorchAlone(each) if alone else each for each, alone in made]
+
+
+class OnTorchAlone:
+    """What calls another object's methods with nothing compiled."""
+
+    def __init__(self, inner: Any):
+        self._inner = inner
+
+    def __getattr__(self, name: str) -> Callable[..., Any]:
+        from ea_fairseq.kernels.library import torch_alone
+
+        return torch_alone()(getattr(self._inner, name))
+
+
 def baseline_of(arch: str) -> str:
     """fairseq's own Transformer of an architecture's size.
 
     Raises:
         ValueError: for what is no architecture of a variant
     """
-    from ea_fairseq.variants import architectures
+    from ea_fairseq.attention.variants import architectures
 
     known = architectures()
     if arch not in known:
@@ -64,7 +90,7 @@ def build(arch: str, setting: Setting, seed: int = 1) -> tuple[torch.nn.Module, 
     from fairseq.data import Dictionary
     from fairseq.models import ARCH_CONFIG_REGISTRY, ARCH_MODEL_REGISTRY
 
-    import ea_fairseq  # noqa: F401  (registers the architectures)
+    import ea_fairseq.plugin  # noqa: F401  (registers the architectures)
 
     if arch not in ARCH_CONFIG_REGISTRY:
         raise ValueError(

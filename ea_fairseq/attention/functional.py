@@ -1,0 +1,382 @@
+"""Attention of given queries, keys and values, for models with projections of their own."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import fields
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from ..errors import UserError, perhaps_meant
+from .cached_heads import CachedHeads
+from .contract import LogitTransform, Place, State, scaled_products
+from .convolution import MapConvolution
+from .options import ATTENTIONS, VariantOptions, listed
+from .variants import VARIANTS
+
+
+class Attended(NamedTuple):
+    """What an attention returns.
+
+    Attributes:
+        output: (batch, heads, tgt_len, head_dim)
+        carry: (batch, heads, tgt_len, src_len), for the same attention one layer above: the
+            transformed logits, 0 in hidden entries; None where the variant carries nothing
+        probs: (batch, heads, tgt_len, src_len), before dropout; None unless asked for
+    """
+
+    output: Tensor
+    carry: Tensor | None
+    probs: Tensor | None
+
+
+def build_transform(
+    variant: str,
+    num_heads: int,
+    head_dim: int,
+    kind: str = "encoder",
+    layer: int = 0,
+    num_layers: int = 1,
+    convolution: Any = None,
+    **options: Any,
+) -> LogitTransform:
+    """What a variant does to the logits of one attention of a model: a module with its parameters.
+
+    Args:
+        variant: its name, such as "evolving"
+        num_heads: of the attention
+        head_dim: width of each head
+        kind: "encoder" (sees both sides), "decoder" (causal) or "encoder-decoder"
+        layer: index of the layer in its stack, from 0; the first has no carry
+        num_layers: of that stack
+        convolution: what makes the weights of the map's convolution: a module as
+            :class:`~ea_fairseq.attention.convolution.MapConvolution` takes it, or a function of
+            (num_heads, kernel_size) that makes one. Text is the variant's option of that name
+        options: the variant's own, such as ``alpha=0.1``; docs/architectures.md has them all
+
+    Raises:
+        UserError: naming what is unknown or has a bad value, with the choices; or an option that
+            would have no effect
+    """
+    check_variant(variant, kind)
+    if num_heads < 1:
+        raise UserError(f"num_heads must be at least 1, not {num_heads}")
+    if not 0 <= layer < num_layers:
+        raise UserError(f"layer must be from 0 to {num_layers - 1} (num_layers - 1), not {layer}")
+    if convolution is None or isinstance(convolution, str | tuple | list):
+        options |= {} if convolution is None else {"convolution": convolution}
+        convolution = None
+    place = Place(kind, num_heads, head_dim, layer, num_layers)
+    transform = VARIANTS[variant].build(read_options(variant, kind, options), place)
+    transform.kind = kind
+    if convolution is not None:
+        _replace_convolution(transform, variant, num_heads, convolution)
+    return transform
+
+
+def check_variant(variant: str, kind: str) -> None:
+    """Refuses what is no variant or no kind of attention, or a variant that does not serve it.
+
+    Raises:
+        UserError: with the choices
+    """
+    if kind not in ATTENTIONS:
+        raise UserError(f"kind must be one of {listed(ATTENTIONS)}, not {kind!r}")
+    if variant not in VARIANTS:
+        raise UserError(f"variant must be one of {listed(VARIANTS)}, not {variant!r}")
+    serves = VARIANTS[variant].serves
+    if kind not in serves:
+        raise UserError(f"{variant} serves {listed(serves)} attention, not kind={kind!r}")
+
+
+def read_options(variant: str, kind: str, given: dict[str, Any]) -> VariantOptions:
+    """A variant's options as a program gives them.
+
+    Raises:
+        UserError: see :func:`build_transform`
+    """
+    chosen = VARIANTS[variant]
+    known = [item.name for item in fields(chosen.options)]
+    for name in given:
+        if name not in known:
+            raise UserError(
+                f"{name} is no option of {variant} (its options: {listed(known) or 'none'})"
+                + perhaps_meant(name, known)
+            )
+    try:
+        options = chosen.options(**given)
+    except UserError as error:
+        raise UserError(_without_flags(str(error))) from None
+    for name, reason in options.without_effect([kind]).items():
+        if name in given:
+            message = f"{name} would have no effect: {reason}: leave it out"
+            raise UserError(_without_flags(message))
+    return options
+
+
+def _without_flags(message: str) -> str:
+    """Options as a program has them, not as the command line has: kernel_size."""
+    return re.sub(r"--ea-([a-z-]+)", lambda found: found[1].replace("-", "_"), message)
+
+
+def _replace_convolution(
+    transform: LogitTransform,
+    variant: str,
+    num_heads: int,
+    convolution: nn.Module | Callable[[int, int], nn.Module],
+) -> None:
+    own = getattr(transform, "convolution", None)
+    if not isinstance(own, MapConvolution):
+        raise UserError(f"convolution: {variant} has none here that could be replaced")
+    if not isinstance(convolution, nn.Module):
+        convolution = convolution(num_heads, own.kernel_size[0])
+        if not isinstance(convolution, nn.Module):
+            raise UserError(
+                f"convolution must make a module, not {type(convolution).__name__}, of "
+                "(num_heads, kernel_size)"
+            )
+    transform.convolution = type(own)(num_heads, own.kernel_size[0], convolution)
+
+
+def attend(
+    transform: LogitTransform,
+    queries: Tensor,
+    keys: Tensor,
+    values: Tensor,
+    *,
+    visible: Tensor | None = None,
+    carry: Tensor | None = None,
+    bias: Tensor | None = None,
+    scaling: float | None = None,
+    dropout: float = 0.0,
+    need_probs: bool = False,
+    causal: bool = False,
+) -> Attended:
+    """Attends: softmax(Z) V with Z what the transform makes of the scaled products.
+
+    Compiled where that is possible, otherwise by torch, with equal results.
+
+    Args:
+        transform: from :func:`build_transform`
+        queries: (batch, heads, tgt_len, head_dim), not scaled
+        keys: (batch, heads, src_len, head_dim)
+        values: (batch, heads, src_len, head_dim)
+        visible: bool, broadcastable to (batch, 1, tgt_len, src_len), True = may attend; it
+            excludes padded keys *and padded queries* (:func:`visible_pairs`). None = everything
+        carry: (batch, heads, tgt_len, src_len), of the layer below; None in the first layer
+        bias: broadcastable to (batch, heads, tgt_len, src_len), added to the scaled products before
+            the transform, such as relative positions; finite, for hiding is ``visible``'s
+        scaling: factor of the products of queries and keys; 1 / sqrt(head_dim) by default
+        dropout: of the probabilities, in [0, 1]; 0 in evaluation
+        need_probs: whether to return the probabilities
+        causal: hides all later keys; tgt_len = src_len. A decoder's attention needs it
+
+    Raises:
+        UserError: naming the argument whose type, shape or device does not fit
+    """
+    _check(queries, keys, values, visible, carry, bias)
+    if not 0.0 <= dropout <= 1.0:
+        raise UserError(f"attend: dropout must be in [0, 1], not {dropout}")
+    kind = getattr(transform, "kind", None)
+    if causal and kind != "decoder" and kind is not None:
+        raise UserError(
+            f"attend: causal=True wants a transform of kind='decoder': what {kind!r} reads of the "
+            "map is not hidden from earlier rows"
+        )
+    if kind == "decoder" and not causal and visible is None and queries.size(2) > 1:
+        raise UserError("attend: a transform of kind='decoder' wants causal=True, or visible")
+    if causal:
+        visible = _causal(queries, keys, visible)
+    scaling = queries.size(-1) ** -0.5 if scaling is None else scaling
+    queries, keys, values = map(_without_overlap, (queries, keys, values))
+    carry = None if carry is None else _without_overlap(carry)
+    given = queries, keys, values, scaling
+    if bias is None:
+        done = transform.attend(*given, visible, carry, dropout, need_probs, causal=causal)
+    else:
+        done = transform.attend_biased(
+            *given, bias, visible, carry, dropout, need_probs, causal=causal
+        )
+    return Attended(*done)
+
+
+def attend_step(
+    transform: LogitTransform,
+    queries: Tensor,
+    keys: Tensor,
+    values: Tensor,
+    state: State,
+    *,
+    visible: Tensor | None = None,
+    carry: Tensor | None = None,
+    bias: Tensor | None = None,
+    scaling: float | None = None,
+    need_probs: bool = False,
+) -> tuple[Attended, State]:
+    """Attends with one new query: that row of :func:`attend`, for decoding.
+
+    Args:
+        transform: of kind "decoder" or "encoder-decoder"
+        queries: (batch, heads, 1, head_dim), not scaled
+        keys, values: (batch, heads, src_len, head_dim), all that this row may see, in a decoder
+            its own among them
+        state: empty at the first row, then as returned; batch-first tensors, which beam search
+            reorders by ``index_select(0, order)``
+        visible: bool, broadcastable to (batch, 1, 1, src_len), or None
+        carry, bias: as in :func:`attend`, with tgt_len = 1
+        scaling, need_probs: as in :func:`attend`
+
+    Returns:
+        this row, and the state for the next one
+
+    Raises:
+        UserError: as :func:`attend`, and where there is more than one query
+    """
+    _check(queries, keys, values, visible, carry, bias)
+    if queries.size(2) != 1:
+        raise UserError(f"attend_step: queries must have one row, not {queries.size(2)}")
+    scaling = queries.size(-1) ** -0.5 if scaling is None else scaling
+    logits = None
+    if bias is not None:
+        logits = scaled_products(queries, keys, scaling) + bias
+    kept = (one.permute(2, 0, 1, 3).flatten(2) for one in (keys, values))
+    cached = CachedHeads(*kept, queries.size(1))
+    output, carry, probs, state = transform.attend_step(
+        *(queries, cached, scaling, visible, carry, state),
+        need_probs=need_probs,
+        logits=logits,
+    )
+    return Attended(output, carry, probs), state
+
+
+def visible_pairs(
+    padding: Tensor | None = None,
+    query_padding: Tensor | None = None,
+    causal: int = 0,
+    device: torch.device | None = None,
+) -> Tensor | None:
+    """Which queries may attend to which keys, as :func:`attend` wants it.
+
+    Args:
+        padding: bool, (batch, src_len), True where a key is padding, as torch's
+            ``key_padding_mask``; or None
+        query_padding: bool, (batch, tgt_len), likewise of queries; in self-attention the same
+        causal: length of a square map whose later keys are hidden; 0 = none are
+        device: of the result, where there is no padding; the CPU by default
+
+    Returns:
+        bool, broadcastable to (batch, 1, tgt_len, src_len), or None where everything is visible
+    """
+    visible = None
+    if padding is not None:
+        visible = ~padding[:, None, None, :]
+    if query_padding is not None:
+        rows = ~query_padding[:, None, :, None]
+        visible = rows if visible is None else rows & visible
+    if causal:
+        device = device if visible is None else visible.device
+        earlier = torch.ones(causal, causal, dtype=torch.bool, device=device).tril()[None, None]
+        visible = earlier if visible is None else visible & earlier
+    return visible
+
+
+def _causal(queries: Tensor, keys: Tensor, visible: Tensor | None) -> Tensor:
+    length = queries.size(2)
+    if keys.size(2) != length:
+        raise UserError(
+            f"attend: causal=True wants as many keys as queries, not {keys.size(2)} for {length}"
+        )
+    earlier = torch.ones(length, length, dtype=torch.bool, device=queries.device).tril()
+    return earlier[None, None] if visible is None else visible & earlier
+
+
+def _check(
+    queries: Tensor,
+    keys: Tensor,
+    values: Tensor,
+    visible: Tensor | None,
+    carry: Tensor | None,
+    bias: Tensor | None,
+) -> None:
+    """Refuses what compiled code would read beyond its tensors."""
+    if queries.dim() != 4 or 0 in (queries.size(1), queries.size(3)):
+        raise UserError(
+            "attend: queries must be (batch, heads, tgt_len, head_dim), heads and head_dim not 0, "
+            f"not {tuple(queries.shape)}"
+        )
+    if not queries.is_floating_point():
+        raise UserError(f"attend: queries must be floating-point numbers, not {queries.dtype}")
+    batch, heads, tgt_len, head_dim = queries.shape
+    if keys.dim() != 4 or keys.shape != (batch, heads, keys.size(2), head_dim):
+        raise UserError(
+            f"attend: keys must be ({batch}, {heads}, src_len, {head_dim}) for queries "
+            f"{tuple(queries.shape)}, not {tuple(keys.shape)}"
+        )
+    if values.shape != keys.shape:
+        raise UserError(
+            f"attend: values must be as keys, {tuple(keys.shape)}, not {tuple(values.shape)}"
+        )
+    whole = batch, heads, tgt_len, keys.size(2)
+    maps = queries.dtype if queries.dtype == torch.float64 else torch.float32
+    _check_one("keys", keys, queries, queries.dtype)
+    _check_one("values", values, queries, queries.dtype)
+    if carry is not None:
+        _check_one("carry", carry, queries, maps)
+        if carry.shape != whole:
+            raise UserError(f"attend: carry must be {whole}, not {tuple(carry.shape)}")
+    if visible is not None:
+        _check_one("visible", visible, queries, torch.bool)
+        check_broadcast("visible", visible, (batch, 1, *whole[2:]))
+    if bias is not None:
+        check_bias(bias, whole)
+        _check_one("bias", bias, queries, bias.dtype)
+
+
+def _check_one(name: str, tensor: Tensor, queries: Tensor, dtype: torch.dtype) -> None:
+    if tensor.dtype != dtype:
+        raise UserError(f"attend: {name} must be {dtype}, not {tensor.dtype}")
+    if tensor.device != queries.device:
+        raise UserError(f"attend: {name} is on {tensor.device}, queries on {queries.device}")
+
+
+def check_bias(bias: Tensor, shape: tuple[int, ...]) -> None:
+    """Refuses what cannot be added to logits of a shape.
+
+    Raises:
+        UserError: naming type or shape
+    """
+    if not bias.is_floating_point():
+        raise UserError(
+            f"bias must be floating-point numbers, added to the logits, not {bias.dtype}; "
+            "padding or visible hide"
+        )
+    check_broadcast("bias", bias, shape)
+
+
+def check_broadcast(name: str, tensor: Tensor, shape: tuple[int, ...]) -> None:
+    """Refuses what cannot be broadcast to maps, or has not their four dimensions.
+
+    Raises:
+        UserError: naming it and both shapes
+    """
+    if tensor.dim() != 4 or any(
+        have not in (1, size) for have, size in zip(tensor.shape, shape, strict=True)
+    ):
+        raise UserError(
+            f"{name} must be broadcastable to {shape}, in four dimensions, "
+            f"not {tuple(tensor.shape)}"
+        )
+
+
+def _without_overlap(tensor: Tensor) -> Tensor:
+    """The tensor, copied where some of its places are the same memory, as ``unfold`` makes them."""
+    reach = 0
+    places = zip(tensor.stride(), tensor.shape, strict=True)
+    for stride, size in sorted(place for place in places if place[1] > 1):
+        if stride <= reach:
+            return tensor.contiguous()
+        reach += stride * (size - 1)
+    return tensor

@@ -1,0 +1,182 @@
+"""The ranges of options' numbers: fairseq takes any, and fails hours later, or does not."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+#: What is expected -> the options, as a pattern of their whole names.
+_EXPECTED = {
+    "from 0 to 1": r"(.+-)?dropout|.+-layerdrop|label-smoothing|lr-shrink|ema-decay|.+-betas",
+    "from 1": (
+        "max-tokens|tokens-per-sample|batch-size|max-sentences|update-freq|nbest|"
+        "log-interval|save-interval|"
+        "validate-interval|required-batch-size-multiple|max-(source|target)-positions|"
+        "(encoder|decoder)-((ffn-)?embed-dim|attention-heads|layers)"
+    ),
+    "above 0": "lr",
+    "from 0": (
+        "weight-decay|clip-norm|.+-eps|max-epoch|max-update|total-num-update|warmup-updates|"
+        "temperature|context-window|max-len-[ab]|min-len|prefix-size|no-repeat-ngram-size|"
+        "num-workers|"
+        "(save|validate)-interval-updates"
+    ),
+    # As for ea_fairseq.inference.model_folder.Search.
+    "from 1 to 1000": "beam",
+    "from -10 to 10": "lenpen",
+    "from -1": "patience|keep-(last-epochs|interval-updates|best-checkpoints)",
+}
+#: Of Adam and its relatives: what each update keeps of the running means.
+_BETAS = ("adam_betas", "adamax_betas", "lamb_betas")
+#: What fairseq's criteria measure in validation, and what they measure by a switch.
+_SMOOTHED = ("loss", "nll_loss", "ppl")
+_MEASURED = {
+    "cross_entropy": ("loss", "ppl"),
+    "adaptive_loss": ("loss", "ppl"),
+    "label_smoothed_cross_entropy": _SMOOTHED,
+    "syntax_guided_cross_entropy": _SMOOTHED,
+}
+_BY_SWITCH = {"nll_loss": "sentence_avg", "bleu": "eval_bleu", "accuracy": "report_accuracy"}
+_NUMBER = re.compile(r"[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?")
+
+
+def check(name: str, value: Any, where: str) -> None:
+    """Checks the numbers of an option's value, of a list each.
+
+    Args:
+        name: the option, without dashes in front
+        value: what the recipe says; text with the numbers in it, too
+        where: what messages call the option
+
+    Raises:
+        ValueError: a number is beyond its range, or none at all (infinity).
+    """
+    if isinstance(value, bool) or value is None:
+        return
+    if re.fullmatch(r"[-+]?\.?(inf|nan)(inity)?", str(value), re.I):
+        raise ValueError(f"{where} is {value}: expected a finite number")
+    for expected, names in _EXPECTED.items():
+        if not re.fullmatch(names, name):
+            continue
+        least, *greatest = (int(word) for word in re.findall(r"-?\d+", expected))
+        what = "each must be" if isinstance(value, list) else "expected a number"
+        for found in _NUMBER.finditer(str(value)):
+            number = float(found[0])
+            too_low = number <= least if expected.startswith("above") else number < least
+            if too_low or greatest and number > greatest[0]:
+                raise ValueError(f"{where} is {value}: {what} {expected}")
+        return
+
+
+def check_betas(args: Any, where: str) -> None:
+    """Checks that Adam gets the two numbers that it takes.
+
+    Args:
+        args: all options, as fairseq's parser gives them
+        where: what stands before the option's name in messages
+
+    Raises:
+        ValueError: they are no two numbers, or one for which it would divide by zero.
+    """
+    from ..guard.checkpoints.literal_settings import (
+        literal,  # takes fairseq, whose parser was asked before
+    )
+
+    for option in _BETAS:
+        given = getattr(args, option, None)
+        if given is None:
+            continue
+        try:
+            value = literal(given) if isinstance(given, str) else given
+        except ValueError:
+            value = None
+        numbers = list(value) if isinstance(value, list | tuple) else []
+        if len(numbers) != 2 or not all(
+            isinstance(number, int | float) and 0 <= number < 1 for number in numbers
+        ):
+            name = option.replace("_", "-")
+            raise ValueError(f"{where}{name} is {given}: expected two numbers from 0 to below 1")
+
+
+def check_metric(args: Any, where: str) -> None:
+    """Checks that the best checkpoint is chosen by what is measured, and is not the worst.
+
+    Args:
+        args: all options, as fairseq's parser gives them
+        where: what stands before the option's name in messages
+
+    Raises:
+        ValueError: the metric is not measured, or the wrong end of it would be the best.
+    """
+    metric = getattr(args, "best_checkpoint_metric", None)
+    if metric is None or not hasattr(args, "max_update"):  # no training
+        return
+    dashes = "--" if where == "--" else ""
+    maximize = f"{dashes}maximize-best-checkpoint-metric"
+    measured = list(_MEASURED.get(args.criterion, [metric]))
+    measured += [name for name, switch in _BY_SWITCH.items() if getattr(args, switch, False)]
+    if metric == "bleu" and not (args.maximize_best_checkpoint_metric and metric in measured):
+        raise ValueError(
+            f"{where}best-checkpoint-metric bleu needs {dashes}eval-bleu and {maximize}: a higher "
+            "one is better"
+        )
+    if metric not in measured:
+        raise ValueError(
+            f"{where}best-checkpoint-metric {metric}: {args.criterion} does not measure it: choose "
+            f"from {', '.join(dict.fromkeys(measured))}"
+        )
+    if metric == "accuracy" and not args.maximize_best_checkpoint_metric:
+        raise ValueError(
+            f"{where}best-checkpoint-metric accuracy needs {maximize}: a higher one is better"
+        )
+    if metric in ("loss", "nll_loss", "ppl") and args.maximize_best_checkpoint_metric:
+        raise ValueError(
+            f"{where}maximize-best-checkpoint-metric: a lower {metric} is better: leave it out, or "
+            f"choose {dashes}best-checkpoint-metric bleu"
+        )
+
+
+def check_schedule(args: Any, where: str) -> None:
+    """Checks that a training does not go on when its learning rate is 0.
+
+    Args:
+        args: all options, as fairseq's parser gives them
+        where: what messages call them
+
+    Raises:
+        ValueError: it would.
+    """
+    if getattr(args, "lr_scheduler", None) != "polynomial_decay" or args.end_learning_rate > 0:
+        return
+    total, last = float(args.total_num_update or 0), float(args.max_update or 0)
+    if 0 < total < last:
+        raise ValueError(
+            f"{where}: max-update is {last:g}, and polynomial_decay's learning rate is 0 from "
+            f"total-num-update {total:g} on: give that {last:g}, too"
+        )
+
+
+def check_together(args: Any, where: str) -> None:
+    """Checks numbers that depend on each other.
+
+    Args:
+        args: all options, as fairseq's parser gives them with the architecture's own
+        where: what messages call them
+
+    Raises:
+        ValueError: they do not go together.
+    """
+    for side in ("encoder", "decoder"):
+        dim = getattr(args, f"{side}_embed_dim", None)
+        heads = getattr(args, f"{side}_attention_heads", None)
+        if dim and heads and dim % heads:
+            raise ValueError(
+                f"{where}: {side}-embed-dim is {dim}, which {side}-attention-heads {heads} does "
+                "not divide"
+            )
+    check_betas(args, f"{where}: ")
+    check_metric(args, f"{where}: ")
+    check_schedule(args, where)
+    beam, best = getattr(args, "beam", None), getattr(args, "nbest", None)
+    if beam and best and best > beam:
+        raise ValueError(f"{where}: nbest is {best}: choose from 1 to beam, {beam}")

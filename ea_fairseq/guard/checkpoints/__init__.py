@@ -1,0 +1,1 @@
+"""Checkpoints: read safely, written whole, and only those that fit."""

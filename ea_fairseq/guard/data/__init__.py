@@ -1,0 +1,1 @@
+"""Text and binarized data: every line counted, damaged files refused."""

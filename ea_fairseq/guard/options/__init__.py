@@ -1,0 +1,1 @@
+"""Options and start-up of fairseq's commands."""

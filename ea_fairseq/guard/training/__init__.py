@@ -1,0 +1,1 @@
+"""Training: batches, restarts, early stopping, half precision, torchrun."""

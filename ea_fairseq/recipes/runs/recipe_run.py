@@ -1,0 +1,285 @@
+"""One run of a recipe: its steps, each done once, from binarized data to results.json."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+from ...corpus.config import Corpus
+from ...fairseq_options.checks import model_options
+from ...files import read_json, scratch_folder, sha256, write_json
+from ..results.differences import differences, listed
+from ..says import paths
+from ..says.recipe import Recipe
+from ..says.tasks import LANGUAGE_MODELING
+from . import step_commands
+from .changed_settings import WHEN_TO_STOP, check_when_to_stop
+from .data_folders import identity
+from .execution import execute
+from .folders import Run
+from .progress import Display, Status, TrainingStatus, duration
+from .report import shown
+from .steps import Step
+from .text_copy import keep_text, trained_on
+
+
+class RecipeRun:
+    """The steps of one recipe with one seed, from binarized data to results.json.
+
+    Args:
+        recipe: what to do
+        corpus: the corpus that it names
+        run: where
+        lock: of the run's folder, which is held
+        threads: of each command; None leaves it to them
+        verbose: whether to show all that the commands print
+        cost: counts parameters and FLOPs of an architecture with its options
+        keep_model: whether the model is made again where it was deleted after its use
+    """
+
+    def __init__(
+        self,
+        recipe: Recipe,
+        corpus: Corpus,
+        run: Run,
+        lock: int,
+        threads: int | None,
+        verbose: bool,
+        cost: Callable[[str, dict[str, Any]], dict[str, int]],
+        keep_model: bool = False,
+    ) -> None:
+        self.recipe = recipe
+        self.corpus = corpus
+        self.run = run
+        self.environment = {"OMP_NUM_THREADS": str(threads)} if threads else {}
+        self.verbose = verbose
+        self.cost = cost
+        self.lock = lock
+        self.prepared = read_json(run.data / "prepared.json")
+        self.keep_model = keep_model
+        self.steps = self._steps()
+
+    def _steps(self) -> dict[str, Step]:
+        """Every step by its name, with the settings that its output depends on."""
+        settings: dict[str, Any] = {
+            "seed": self.run.seed,
+            "data": identity(self.prepared),
+            "train": self.recipe.options("train"),
+        }
+        steps = {}
+        for name in self.recipe.task.sections:
+            if name != "train":
+                settings = settings | {name: self.recipe.sections[name]}
+            steps[name] = Step(name, self.run.folder, settings)
+        return steps
+
+    def do(self, names: list[str], fresh: bool) -> bool:
+        """Do the named steps as far as they are not done, then write results.json.
+
+        Returns:
+            whether the run is complete with these settings
+        """
+        print(f"\n== {shown(self.run.folder)} (logs: {shown(self.run.log('train').parent)})")
+        if fresh:
+            self._clear()
+        work = {
+            "train": self._train,
+            "average": self._average,
+            "generate": self._generate,
+            "evaluate": self._evaluate,
+        }
+        if "average" in names and not {"generate", "evaluate"} & set(names):
+            # Asked for by itself, it is made again, as long as there is something to make it of.
+            self.keep_model |= any(self.run.checkpoints.glob("checkpoint*.pt"))
+        before = None
+        for name, step in self.steps.items():
+            if name in names:
+                if before is not None and not before.is_done():
+                    raise ValueError(
+                        f"{self.run.folder}: step '{name}' needs step '{before.name}', "
+                        "which is not done with these settings"
+                    )
+                self._do_step(step, work[name])
+            before = step
+        finished = self.steps["evaluate"].is_done() and not self._lost(self.steps["evaluate"])
+        if finished and not self.run.results.exists():
+            write_json(self.run.results, self._results())
+        return finished
+
+    def check(self, names: list[str], fresh: bool) -> None:
+        """Refuses what `do` would refuse before it trains; writes nothing.
+
+        Raises:
+            ValueError: the training has begun with settings that it cannot end with.
+        """
+        step = self.steps["train"]
+        if "train" in names and not fresh and not step.is_done():
+            self._check_training_goes_on(step)
+
+    def _do_step(self, step: Step, work: Any) -> None:
+        if step.is_done() and not self._lost(step):
+            if step.name == "train":
+                self._keep_text()
+            print(f"{step.name:9} done before ({duration(step.seconds())})", flush=True)
+            return
+        goes_on = step.name == "train"
+        if goes_on:
+            self._check_training_goes_on(step)
+            self._keep_text()
+        if changes := step.changes():
+            again = "goes on" if goes_on else "again"
+            print(f"{step.name:9} {again}, settings changed: {listed(changes)}", flush=True)
+        self.run.results.unlink(missing_ok=True)
+        averaged = step.facts().get("averaged")
+        step.start(goes_on)
+        work()
+        facts: dict[str, Any] = {"versions": versions()}
+        if step.name == "train":  # its log may be thrown away later
+            facts["parameters"] = count_parameters(step.log)
+            facts["threads"] = self.environment.get("OMP_NUM_THREADS")
+        if step.name == "average" and self.recipe.sections["average"] is not None:
+            facts["averaged"] = sha256(self.run.averaged)
+            if averaged not in (None, facts["averaged"]):
+                self._forget_scores()
+        step.finish(facts)
+
+    def _forget_scores(self) -> None:
+        """Have all that follows the average done again, which is of other checkpoints by now."""
+        print("average   is not what it was: its translations and scores are void", flush=True)
+        names = list(self.steps)
+        for name in names[names.index("average") + 1 :]:
+            self.steps[name].stamp.unlink(missing_ok=True)
+
+    def _lost(self, step: Step) -> bool:
+        """Whether files that a step had made are gone, and something still needs them."""
+        run, names = self.run, list(self.steps)
+        made = {
+            "average": [run.model(self.recipe)],
+            "generate": [run.generated(test_set) for test_set in run.test_sets],
+            "evaluate": [run.scores(test_set) for test_set in run.test_sets],
+        }
+        if self.recipe.task is LANGUAGE_MODELING:
+            made["evaluate"] += [run.losses(test_set) for test_set in run.test_sets]
+        if step.name == "average" and not self.keep_model:
+            following = self.steps[names[names.index("average") + 1]]
+            if following.is_done() and not self._lost(following):
+                return False
+        return not all(path.exists() for path in made.get(step.name, []))
+
+    def _check_training_goes_on(self, step: Step) -> None:
+        """Refuse settings with which a training that has begun cannot end."""
+        changes = step.changes()
+        if changes.keys() - {f"train.{option}" for option in WHEN_TO_STOP}:
+            kept = trained_on(self.run.folder)
+            if "data" in changes and kept is not None:
+                del changes["data"]
+                changes |= differences({"data": kept}, {"data": self.prepared})
+            # Hours of work: not ours to throw away.
+            raise ValueError(
+                f"{self.run.folder}: was trained with other settings ({listed(changes)}); "
+                "choose --name OTHER to keep it or --fresh to throw it away"
+            )
+        if changes:
+            old = read_json(step.started)["settings"]["train"]
+            check_when_to_stop(self.run.checkpoints, old, step.settings["train"])
+
+    def _keep_text(self) -> None:
+        """Keep what belongs to the model, for a run of an earlier version too."""
+        keep_text(self.run.folder, self.run.data, self.corpus)
+
+    def _clear(self) -> None:
+        """Remove everything but the lock that is held."""
+        for entry in self.run.folder.iterdir():
+            if entry.is_dir():
+                shutil.rmtree(entry)
+            elif entry.name != ".lock":
+                entry.unlink()
+
+    def _execute(self, command: list[str], step: str, status: Status) -> None:
+        display = None if self.verbose else Display(step, status)
+        execute(command, self.run.log(step), self.environment, self.lock, display)
+
+    def _train(self) -> None:
+        command = step_commands.train_command(self.recipe, self.run, self.verbose)
+        self._execute(command, "train", TrainingStatus(self.recipe.options("train")))
+
+    def _average(self) -> None:
+        if self.recipe.sections["average"] is not None:
+            self._execute(step_commands.average_command(self.recipe, self.run), "average", Status())
+            return
+        if not self.run.model(self.recipe).exists():
+            raise ValueError(f"{self.run.model(self.recipe)}: training wrote no best checkpoint")
+        # Of other settings, and what takes a run's model takes its average where there is one.
+        self.run.averaged.unlink(missing_ok=True)
+        shutil.rmtree(self.run.model_folder, ignore_errors=True)  # newer than the best checkpoint
+
+    def _generate(self) -> None:
+        with scratch_folder(self.run.folder / "generate" / "partial") as partial:
+            for subset, test_set in self.run.subsets.items():
+                command = step_commands.generate_command(self.recipe, self.run, subset, partial)
+                self._execute(command, "generate", Status(test_set))
+                os.replace(partial / f"generate-{subset}.txt", self.run.generated(test_set))
+
+    def _evaluate(self) -> None:
+        found = step_commands.scoring_commands(self.recipe, self.run, self.corpus)
+        for test_set, command in found.items():
+            self._execute(command, "evaluate", Status(test_set))
+
+    def _results(self) -> dict[str, Any]:
+        """All about the run, for results.json."""
+        recipe, run = self.recipe, self.run
+        trained = self.steps["train"].facts()
+        return {
+            "corpus": recipe.corpus_name,
+            "recipe": recipe.name,
+            "seed": run.seed,
+            "settings": {section: recipe.sections[section] for section in self.steps},
+            "threads": trained.get("threads", self.environment.get("OMP_NUM_THREADS")),
+            "versions": trained["versions"],
+            "parameters": trained.get("parameters") or count_parameters(run.log("train")),
+            "cost": self.cost(recipe.options("train")["arch"], model_options(recipe)),
+            **self._measured(),
+        }
+
+    def _measured(self) -> dict[str, Any]:
+        """The time of each step, and the scores."""
+        return {
+            "seconds": {name: step.seconds() for name, step in self.steps.items()},
+            "scores": {name: read_json(self.run.scores(name)) for name in self.run.test_sets},
+        }
+
+
+def versions() -> dict[str, str | None]:
+    """Versions of what the scores depend on, and the commit of the repository if it is one."""
+    found: dict[str, str | None] = {"python": sys.version.split()[0]}
+    for package in ("torch", "ve-fairseq", "fairseq", "sacrebleu", "sacremoses", "ea_fairseq"):
+        try:
+            found[package] = metadata.version(package)
+        except metadata.PackageNotFoundError:
+            continue
+    if paths.REPOSITORY is None:  # the repository that surrounds an environment is another's
+        return found
+    git = ["git", "-C", str(paths.REPOSITORY), "describe", "--always", "--dirty", "--abbrev=40"]
+    try:
+        found["commit"] = subprocess.run(
+            git, capture_output=True, text=True, check=True
+        ).stdout.strip()
+    except (OSError, subprocess.CalledProcessError):
+        found["commit"] = None
+    return found
+
+
+def count_parameters(log: Path) -> int | None:
+    """Parameters of the model, embeddings included, as fairseq-train logs them; None without."""
+    if not log.exists():
+        return None
+    text = log.read_text(encoding="utf-8", errors="replace")
+    match = re.search(r"num\. (?:shared )?model params: ([\d,]{1,30})\b", text)
+    return int(match[1].replace(",", "")) if match else None

@@ -1,0 +1,315 @@
+"""All runs of a recipe, from the corpus to the table of their scores; or what they would do."""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import os
+import sys
+from contextlib import ExitStack
+from dataclasses import replace
+from pathlib import Path
+
+from ...corpus import config as corpus_config
+from ...corpus.inputs import local_files
+from ...files import locked, read_json
+from ..results.curves import read_curves
+from ..results.differences import differences
+from ..says import paths
+from ..says.averaging import fewer_than_asked_for
+from ..says.recipe import Recipe
+from . import step_commands
+from .changed_settings import comparable
+from .data_folders import check_data, choosing_data, folder_for, folders_with
+from .ensembles import EnsembleRun, ensemble_of
+from .execution import execute
+from .folders import Run, find_run
+from .leftovers import told_of
+from .progress import Display, PreparationStatus
+from .recipe_run import RecipeRun
+from .report import (
+    print_examples,
+    print_next,
+    print_next_of_ensemble,
+    print_places,
+    print_results,
+    shown,
+)
+from .side_by_side import Job, progress, run_side_by_side
+from .text_copy import Inputs, trained_on
+
+
+def run_recipe(
+    recipe: Recipe, corpus: corpus_config.Corpus, inputs: Inputs | None, args: argparse.Namespace
+) -> None:
+    """All steps of a recipe for all seeds, then a table of the scores.
+
+    Args:
+        recipe: what to do
+        corpus: the corpus that it names
+        inputs: the corpus' files, see `original_files`
+        args: the command line
+    """
+    threads = {"OMP_NUM_THREADS": str(args.threads)} if args.threads else {}
+    # A name that cannot be is refused here: the lock below would leave a folder behind.
+    all_runs = find_runs(recipe, corpus, args, inputs)
+    if args.dry_run:
+        for run in all_runs:
+            if run.folder.exists() and (run.data / "prepared.json").exists():
+                from ...models.cost import cost
+
+                nothing_held = -1
+                work = RecipeRun(recipe, corpus, run, nothing_held, args.threads, True, cost)
+                work.check(args.steps, args.fresh)
+        prepare = step_commands.prepare_command(recipe, all_runs[0].data, args.raw, args.workers)
+        print_commands(recipe, corpus, prepare, all_runs, args, threads)
+        return
+    finished = True
+    with ExitStack() as data_in_use:
+        # Runs started at once choose one after the other, so that each sees what the others did.
+        with choosing_data(args.work_dir.absolute(), recipe.corpus_name):
+            all_runs = find_runs(recipe, corpus, args, inputs)
+            if "prepare" in args.steps:
+                prepare_data(recipe, all_runs[0].data, args, threads)
+            for data in {run.data for run in all_runs}:
+                if not (data / "prepared.json").exists():
+                    raise ValueError(
+                        f"{shown(data)}: the corpus is not prepared; --steps prepare first"
+                    )
+                data_in_use.enter_context(locked(data, shared=True))
+        for run in all_runs:
+            with locked(run.folder) as lock:
+                from ...models.cost import cost  # takes torch and fairseq
+
+                work = RecipeRun(recipe, corpus, run, lock, args.threads, args.verbose, cost)
+                finished &= work.do(args.steps, args.fresh)
+    if not finished:
+        return
+    for run in all_runs:
+        draw_curves(run)
+        export_model(run)
+    ensemble = finish(recipe, corpus, all_runs, args)
+    print_places(recipe, all_runs[0])
+    for line in filter(None, (told_of(recipe, run) for run in all_runs)):
+        print(f"{'left over':13} {line}")
+    print_next(recipe, all_runs[0])
+    if ensemble is not None:
+        print_next_of_ensemble(recipe, ensemble)
+
+
+def prepare_data(recipe: Recipe, data: Path, args: argparse.Namespace, env: dict[str, str]) -> None:
+    """Prepare the corpus, unless that is done."""
+    log = data.with_name(f"{data.name}.log")
+    if not args.verbose:
+        print(f"\n== {shown(data)} (log: {shown(log)})", flush=True)
+    display = None if args.verbose else Display("prepare", PreparationStatus())
+    command = step_commands.prepare_command(recipe, data, args.raw, args.workers)
+    execute(command, log, env, display=display)
+
+
+def finish(
+    recipe: Recipe, corpus: corpus_config.Corpus, runs: list[Run], args: argparse.Namespace
+) -> Run | None:
+    """Show the scores of finished runs, and of their ensemble if there is to be one.
+
+    Returns:
+        the ensemble
+    """
+    ensemble = ensemble_of(runs) if args.ensemble else None
+    if ensemble is not None:
+        from ...models.cost import cost
+
+        options = args.threads, args.verbose, cost
+        for run in ensemble.members:
+            if not run.model(recipe).exists():  # deleted after its use
+                with locked(run.folder) as lock:
+                    RecipeRun(recipe, corpus, run, lock, *options, keep_model=True).do(
+                        ["average"], fresh=False
+                    )
+        with locked(ensemble.folder) as lock:
+            work = EnsembleRun(recipe, corpus, ensemble, lock, *options)
+            work.do(list(work.steps), args.fresh)
+    print_results(runs)
+    if ensemble is not None:
+        print_results([ensemble])
+    if args.examples:
+        print_examples(ensemble or runs[0], args.examples)
+    return ensemble
+
+
+def export_model(run: Run) -> None:
+    """Make the run's model folder, unless that is done."""
+    from .export_run import exported_run  # takes fairseq
+
+    try:
+        exported_run(run.folder)
+    except (ValueError, OSError) as error:
+        print(f"no model folder: {error}", file=sys.stderr)
+
+
+def draw_curves(run: Run) -> None:
+    """Draw loss and BLEU of a training into its folder, unless that is done."""
+    log = run.log("train")
+    if not log.exists():  # thrown away: what was drawn before stays
+        return
+    if run.curves.exists() and run.curves.stat().st_mtime >= log.stat().st_mtime:
+        return
+    # fairseq's modules turn on all that others log.
+    logging.getLogger("matplotlib").setLevel(logging.WARNING)
+    try:
+        from ..results.curve_pictures import draw  # takes a second
+
+        draw({run.folder: [read_curves(run.folder)]}, run.curves)
+    except (ImportError, ValueError, OSError) as error:
+        print(f"no picture of the training: {error}", file=sys.stderr)
+
+
+def run_all(
+    recipes: list[Recipe], corpora: list[corpus_config.Corpus], args: argparse.Namespace
+) -> int:
+    """Every recipe and seed by a process of its own, some side by side; then the scores.
+
+    Returns:
+        1 where a run failed, which stops no other, else 0
+    """
+    groups = [
+        find_runs(*pair, args, original_files(*pair, args))
+        for pair in zip(recipes, corpora, strict=True)
+    ]
+    jobs = [
+        job_of(recipe, run, args)
+        for recipe, runs in zip(recipes, groups, strict=True)
+        for run in runs
+    ]
+    for job in jobs:
+        print(f"== {job.name} (log: {shown(job.log)})", flush=True)
+
+    def show(job: Job, line: str) -> None:
+        if args.verbose or progress(line):
+            print(f"{job.name}  {line}", flush=True)
+
+    codes = run_side_by_side(jobs, args.jobs, show)
+    failed = [job for job in jobs if codes[job.name]]
+    ended = {job.log for job in jobs if job not in failed}
+    for recipe, corpus, runs in zip(recipes, corpora, groups, strict=True):
+        # A run that was refused, or had some steps done, may have results of other settings still.
+        if all(log_beside(run) in ended and has_results(recipe, run) for run in runs):
+            # Which data each was trained on is known by now; --fresh is done.
+            begun = argparse.Namespace(**vars(args) | {"fresh": False})
+            finish(recipe, corpus, find_runs(recipe, corpus, begun), args)
+    for job in failed:
+        print(f"ea-recipe: error: {job.name} failed: see {shown(job.log)}", file=sys.stderr)
+    return 1 if failed else 0
+
+
+def has_results(recipe: Recipe, run: Run) -> bool:
+    """Whether a run has results, and with the recipe's settings as they are."""
+    if not run.results.exists():
+        return False
+    settings = read_json(run.results)["settings"]
+    now = {section: recipe.sections[section] for section in settings}
+    return not differences(comparable(settings), comparable(now))
+
+
+def job_of(recipe: Recipe, run: Run, args: argparse.Namespace) -> Job:
+    """The command that does one run, by a process of its own."""
+    threads = args.threads or max(1, (os.cpu_count() or 1) // args.jobs)
+    command = [sys.executable, str(paths.SCRIPTS / "run_recipe.py"), str(recipe.path)]
+    command += ["--seeds", str(run.seed), "--work-dir", str(args.work_dir)]
+    command += ["--threads", str(threads), "--steps", *args.steps]
+    command += [f"--set={override}" for override in args.set]
+    if recipe.user_dir != paths.USER_DIR:
+        command += ["--user-dir", str(recipe.user_dir)]
+    command += ["--raw", str(args.raw)] if args.raw else []
+    command += ["--name", args.name] if args.name else []
+    command += ["--workers", str(args.workers)] if args.workers else []
+    command += ["--fresh"] if args.fresh else []
+    command += ["--verbose"] if args.verbose else []
+    name = "/".join(run.folder.parts[-3:])
+    return Job(name, command, log_beside(run))
+
+
+def log_beside(run: Run) -> Path:
+    """Where a run that runs beside others keeps its output; --fresh empties its folder."""
+    return run.folder.with_name(f"run.{run.folder.name}.log")
+
+
+def find_runs(
+    recipe: Recipe,
+    corpus: corpus_config.Corpus,
+    args: argparse.Namespace,
+    inputs: Inputs | None = None,
+) -> list[Run]:
+    """The runs of all seeds, with the folder of the data that they are trained on, or will be.
+
+    Args:
+        recipe: the recipe
+        corpus: the corpus that it names
+        args: the command line
+        inputs: the corpus' files, to tell other text by; None where nobody looks at them
+
+    Raises:
+        ValueError: a run was trained on other data than the corpus is now.
+    """
+    runs = [find_run(recipe, corpus, args.work_dir, args.name, seed) for seed in args.seeds]
+    work_dir = args.work_dir.absolute()
+    anew = [run.folder for run in runs] if args.fresh else []
+    for run in runs:
+        if run.folder not in anew:
+            check_data(work_dir, recipe.corpus_name, run.folder, corpus, inputs)
+    data = folder_for(work_dir, recipe.corpus_name, corpus, inputs, anew)
+    begins = [run for run in runs if run.folder in anew or not trained_on(run.folder)]
+    alike = []
+    if begins and inputs is None:
+        alike = folders_with(work_dir, recipe.corpus_name, corpus, inputs)
+    if len(alike) > 1:
+        raise ValueError(
+            f"{begins[0].folder}: {' and '.join(map(str, alike))} hold this corpus, of other "
+            "files: add the step prepare, which looks at the files, or --raw"
+        )
+    return [replace(run, data=data) if run in begins else run for run in runs]
+
+
+def original_files(
+    recipe: Recipe, corpus: corpus_config.Corpus, args: argparse.Namespace
+) -> Inputs | None:
+    """The corpus' files if it is to be prepared, or they are named; None where nobody looks.
+
+    Raises:
+        ValueError: a file or the folder ``--raw`` is missing, or a file has the wrong checksum.
+    """
+    if "prepare" not in args.steps and args.raw is None:
+        return None
+    return local_files(corpus, recipe.corpus.resolve().parent, args.raw)
+
+
+def print_commands(
+    recipe: Recipe,
+    corpus: corpus_config.Corpus,
+    prepare: list[str],
+    runs: list[Run],
+    args: argparse.Namespace,
+    env: dict[str, str],
+) -> None:
+    """What would be run."""
+    steps = args.steps
+    if "prepare" in steps:
+        print(step_commands.printable(prepare, env))
+    for run in [*runs, ensemble_of(runs)] if args.ensemble else runs:
+        if "train" in steps and not run.members:
+            print(
+                step_commands.printable(step_commands.train_command(recipe, run, args.verbose), env)
+            )
+        averages = recipe.sections["average"] is not None and not run.members
+        if "average" in steps and averages:
+            print(step_commands.printable(step_commands.average_command(recipe, run), env))
+            for reason in fewer_than_asked_for(recipe):
+                print(f"# {reason}: the average is of what is there")
+        for subset, test_set in run.subsets.items():
+            if "generate" in steps and "generate" in recipe.task.sections:
+                folder = run.generated(test_set).parent
+                command = step_commands.generate_command(recipe, run, subset, folder)
+                print(step_commands.printable(command, env))
+        if "evaluate" in steps:
+            for command in step_commands.scoring_commands(recipe, run, corpus).values():
+                print(step_commands.printable(command, env))
