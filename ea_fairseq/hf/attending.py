@@ -1,0 +1,364 @@
+"""What a model's attentions call in the place of transformers' own functions."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from transformers import AttentionInterface, AttentionMaskInterface
+from transformers.masking_utils import causal_mask_function, sdpa_mask
+from transformers.utils import output_capturing
+
+from ..attention.cached_heads import CachedHeads
+from ..attention.contract import LogitTransform, State, scaled_products
+from ..attention.functional import Attended, attend
+from ..attention.scores import ScoreFunction
+from ..errors import UserError
+from .decoding import layer_of, row, widen
+from .passes import CACHE, PASS, Pass
+
+#: The attention implementation's name: in a saved folder's config.json it tells who opens it.
+NAME = "ea_fairseq.hf"
+
+#: Keywords that a model may hand to its attentions and that change nothing here: the mask has it
+#: already, or it is about something else.
+_WITHOUT_EFFECT = {
+    *("position_ids", "cache_position", "position_embeddings", "token_type_ids", "sliding_window"),
+    *("output_attentions", "output_hidden_states", "return_dict", "use_cache", "is_causal"),
+    *("num_items_in_batch", "logits_to_keep", "labels", "inputs_embeds"),
+}
+
+
+@dataclass(frozen=True)
+class Position:
+    """Where in a model an attention stands.
+
+    Attributes:
+        kind: "encoder", "decoder" or "encoder-decoder"
+        chain: the attentions among which carries go, from layer to layer
+        layer: its index among them
+    """
+
+    kind: str
+    chain: str
+    layer: int
+
+
+class Evolved(nn.Module):
+    """What is added to one attention of a model, as its submodule ``ea``.
+
+    Args:
+        position: of the attention
+        transform: what happens to its logits
+        scores: what makes them, or None: scaled products
+    """
+
+    def __init__(self, position: Position, transform: LogitTransform, scores: ScoreFunction | None):
+        super().__init__()
+        self.position = position
+        self.transform = transform
+        self.scores = scores
+
+    def attend(
+        self,
+        queries: Tensor,
+        keys: Tensor,
+        values: Tensor,
+        scaling: float,
+        visible: Tensor | None,
+        carry: Tensor | None,
+        bias: Tensor | None,
+        dropout: float,
+        need_probs: bool,
+        causal: bool,
+    ) -> Attended:
+        """Whole maps; arguments as :func:`~ea_fairseq.attention.attend` has them."""
+        if self.scores is None:
+            return attend(
+                *(self.transform, queries, keys, values),
+                visible=visible,
+                carry=carry,
+                bias=bias,
+                scaling=scaling,
+                dropout=dropout,
+                need_probs=need_probs,
+                causal=causal,
+            )
+        queries, keys = (
+            _mapped(self.scores.map_queries, queries),
+            _mapped(self.scores.map_keys, keys),
+        )
+        logits = self._logits(queries, keys, scaling, visible, bias)
+        done = self.transform.attend(
+            *(queries, keys, values, scaling, visible, carry, dropout, need_probs, logits)
+        )
+        return Attended(*done)
+
+    def step(
+        self,
+        queries: Tensor,
+        keys: Tensor,
+        values: Tensor,
+        scaling: float,
+        visible: Tensor | None,
+        carry: Tensor | None,
+        bias: Tensor | None,
+        need_probs: bool,
+        state: State,
+    ) -> tuple[Attended, State]:
+        """One new row; arguments as :func:`~ea_fairseq.attention.attend_step` has them."""
+        logits = None
+        if self.scores is not None:
+            queries = _mapped(self.scores.map_queries, queries)
+            keys = _mapped(self.scores.map_keys, keys)
+        if self.scores is not None or bias is not None:
+            logits = self._logits(queries, keys, scaling, visible, bias)
+        heads = queries.size(1)
+        cached = CachedHeads(*(one.permute(2, 0, 1, 3).flatten(2) for one in (keys, values)), heads)
+        output, carry, probs, state = self.transform.attend_step(
+            *(queries, cached, scaling, visible, carry, state),
+            need_probs=need_probs,
+            logits=logits,
+        )
+        return Attended(output, carry, probs), state
+
+    def _logits(
+        self,
+        queries: Tensor,
+        keys: Tensor,
+        scaling: float,
+        visible: Tensor | None,
+        bias: Tensor | None,
+    ) -> Tensor:
+        if self.scores is None or self.scores.is_product:
+            logits = scaled_products(queries, keys, scaling)
+        else:
+            shape = (queries.size(0), queries.size(2), keys.size(2))
+            logits = self.scores(queries, keys, scaling, shape, visible)
+        return logits if bias is None else logits + bias
+
+
+def _mapped(function: Any, heads: Tensor) -> Tensor:
+    """Maps (batch, heads, length, head_dim) by a function of (..., heads, head_dim)."""
+    return function(heads.transpose(1, 2)).transpose(1, 2)
+
+
+@torch.compiler.disable
+def evolved_attention(
+    module: nn.Module,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attention_mask: Tensor | None,
+    scaling: float | None = None,
+    dropout: float = 0.0,
+    position_bias: Tensor | None = None,
+    **kwargs: Any,
+) -> tuple[Tensor, Tensor | None]:
+    """An attention function of transformers' ``AttentionInterface``.
+
+    Args:
+        module: the attention that calls
+        query: (batch, heads, tgt_len, head_dim)
+        key, value: (batch, key heads, src_len, head_dim), key heads dividing heads
+        attention_mask: bool, True = may attend, as :func:`visible_keys` makes it; or numbers, 0
+            or hidden; broadcastable to (batch, 1, tgt_len, src_len). None: everything is visible
+        scaling: factor of the products, 1 / sqrt(head_dim) by default
+        dropout: of the probabilities
+        position_bias: added to the logits, such as relative positions, before they evolve
+        kwargs: the pass, the cache, and what the model hands to all attentions
+
+    Returns:
+        (batch, tgt_len, heads, head_dim); and the probabilities, (batch, heads, tgt_len, src_len),
+        where the model collects them
+
+    Raises:
+        UserError: the model was not evolved, or what it hands over is not understood
+    """
+    ours, this_pass = getattr(module, "ea", None), kwargs.pop(PASS, None)
+    cache = kwargs.pop(CACHE, None)
+    if ours is None or this_pass is None:
+        raise UserError(
+            f"{type(module).__name__} was called outside of an evolved model: open a folder that "
+            "evolve's model saved with ea_fairseq.hf.load, and call the whole model"
+        )
+    for name, given in kwargs.items():
+        if given is not None and name not in _WITHOUT_EFFECT:
+            raise UserError(f"{type(module).__name__} hands {name} to its attention, unknown here")
+    position, heads = ours.position, query.size(1)
+    query, key = query.to(value.dtype), key.to(value.dtype)
+    if key.size(1) != heads:
+        key, value = (one.repeat_interleave(heads // key.size(1), dim=1) for one in (key, value))
+    scaling = query.size(-1) ** -0.5 if scaling is None else scaling
+    visible, causal = _visible(position, attention_mask, query, key, this_pass)
+    if ours.transform.reads_neighbours:
+        _refuse_other_masks(module, position.kind, visible)
+    need_probs = _probs_are_wanted(kwargs)
+    carries = ours.transform.uses_carry
+    carry = this_pass.carry(position.chain, position.layer) if carries else None
+    given = query, key, value, scaling, visible, carry, position_bias
+    if position.kind == "encoder" or cache is None:
+        if position.kind != "encoder-decoder" and query.size(2) != key.size(2):
+            raise UserError(
+                f"{type(module).__name__}: {key.size(2)} keys for {query.size(2)} queries, and no "
+                "cache that kept the earlier queries' maps: use_cache=False"
+            )
+        attended = ours.attend(*given, dropout, need_probs, causal)
+    else:
+        attended = _attend_and_keep(module, cache, this_pass, given, dropout, need_probs, causal)
+    if carries:
+        this_pass.leave(position.chain, position.layer, attended.carry)
+    return attended.output.transpose(1, 2).contiguous(), attended.probs
+
+
+def _attend_and_keep(
+    module: nn.Module,
+    cache: Any,
+    this_pass: Pass,
+    given: tuple[Any, ...],
+    dropout: float,
+    need_probs: bool,
+    causal: bool,
+) -> Attended:
+    """A decoder's attention with a cache: whole maps first, then row by row."""
+    ours, name = module.ea, type(module).__name__
+    query, key, *_ = given
+    new = query.size(2)
+    if ours.position.kind == "decoder":
+        this_pass.past = key.size(2) - new
+    layer = layer_of(cache, module.layer_idx, ours.position.kind, this_pass.past, name)
+    if layer.rows == 0:
+        attended = ours.attend(*given, dropout, need_probs, causal)
+        needed = ours.transform.earlier_rows()
+        first = 0 if needed is None else max(0, new - needed)
+        if module.training and torch.is_grad_enabled():
+            layer.state = None  # a training's cache, which nobody reads
+        else:
+            _, layer.state = _rows(ours, given, range(first, new), False, {})
+    else:
+        if dropout:
+            raise UserError(f"{name}: no dropout while decoding with a cache: model.eval()")
+        attended, layer.state = _rows(ours, given, range(new), need_probs, layer.state)
+    layer.rows += new
+    return attended
+
+
+def _rows(
+    ours: Evolved, given: tuple[Any, ...], indices: range, need_probs: bool, state: State
+) -> tuple[Attended | None, State]:
+    """Some rows, one after the other."""
+    query, key, value, scaling, visible, carry, bias = given
+    length, src_len = query.size(2), key.size(2)
+    done = []
+    for index in indices:
+        columns = src_len
+        if ours.position.kind == "decoder":
+            columns = src_len - length + index + 1
+        attended, state = ours.step(
+            query[:, :, index : index + 1],
+            key[:, :, :columns],
+            value[:, :, :columns],
+            scaling,
+            row(visible, index, columns),
+            row(carry, index, columns),
+            row(bias, index, columns),
+            need_probs,
+            state,
+        )
+        done.append(
+            (attended.output, widen(attended.carry, src_len), widen(attended.probs, src_len))
+        )
+    if not done:
+        return None, state
+    whole = (None if one[0] is None else torch.cat(one, dim=2) for one in zip(*done, strict=True))
+    return Attended(*whole), state
+
+
+def _visible(
+    position: Position, mask: Tensor | None, query: Tensor, key: Tensor, this_pass: Pass
+) -> tuple[Tensor | None, bool]:
+    """What :func:`attend` calls visible, padded queries among what is hidden; and whether all later
+    keys are.
+
+    A position of self-attention that may not attend to itself is padding. In encoder-decoder
+    attention the queries' padding is that of the self-attention before it.
+    """
+    causal = getattr(mask, "_ea_causal", False) and query.size(2) == key.size(2)
+    visible = _as_bool(mask)
+    if position.kind != "encoder-decoder":
+        this_pass.real = None
+        if visible is not None:
+            ahead = key.size(2) - query.size(2)
+            square = visible.expand(-1, -1, query.size(2), key.size(2))
+            real = square[:, :1].diagonal(ahead, 2, 3)
+            this_pass.real = real[:, :, :, None]
+    real = this_pass.real
+    if real is not None:
+        visible = real if visible is None else visible & real
+    return visible, causal
+
+
+def _refuse_other_masks(module: nn.Module, kind: str, visible: Tensor | None) -> None:
+    """Refuses a self-attention mask that hides more than padding (and, in decoders, the future).
+
+    A convolution over the map would read what it hides: packed sequences would not stay apart.
+    """
+    if visible is None or kind == "encoder-decoder" or visible.size(2) == 1:
+        return
+    tgt_len, src_len = visible.shape[2:]
+    expected = visible.any(dim=3, keepdim=True) & visible.any(dim=2, keepdim=True)
+    if kind == "decoder":
+        expected = expected & expected.new_ones(tgt_len, src_len).tril(src_len - tgt_len)
+    if not torch.equal(visible, expected):
+        later = " and later positions" if kind == "decoder" else ""
+        raise UserError(
+            f"{type(module).__name__}: its mask hides more than padding{later} (a sliding window, "
+            "packed sequences): its convolution would read across it"
+        )
+
+
+def _as_bool(mask: Tensor | None) -> Tensor | None:
+    if mask is None or mask.dtype == torch.bool:
+        return mask
+    visible = mask == 0
+    if not bool((visible | (mask <= -1e4)).all()):
+        raise UserError("attention_mask: numbers other than 0 and those that hide are unknown here")
+    return visible
+
+
+def _probs_are_wanted(kwargs: dict[str, Any]) -> bool:
+    if kwargs.get("output_attentions"):
+        return True
+    collected = output_capturing._active_collector.get() or ()
+    return "attentions" in collected or "cross_attentions" in collected
+
+
+def visible_keys(*args: Any, **kwargs: Any) -> Tensor | None:
+    """A mask function of transformers' ``AttentionMaskInterface``: bool, (batch, 1, q_length,
+    kv_length), True = may attend; None where a bidirectional mask hides nothing."""
+    mask = sdpa_mask(*args, **{**kwargs, "allow_is_causal_skip": False})
+    if mask is not None and kwargs.get("mask_function") is causal_mask_function:
+        mask._ea_causal = True
+    return mask
+
+
+def hand_over_cache(module: nn.Module, args: Any, kwargs: dict[str, Any]) -> Any:
+    """Forward pre-hook of an attention: its cache travels on to :func:`evolved_attention`.
+
+    Raises:
+        UserError: the model's attention implementation was set to another one
+    """
+    chosen = module.config._attn_implementation
+    if chosen != NAME:
+        raise UserError(
+            f"attn_implementation {chosen!r} would switch off what evolve did to this model; "
+            f"set_attn_implementation({NAME!r}) goes back to it"
+        )
+    cache = kwargs.get("past_key_values")
+    return args, kwargs if cache is None else {**kwargs, CACHE: cache}
+
+
+AttentionInterface.register(NAME, evolved_attention)
+AttentionMaskInterface.register(NAME, visible_keys)
