@@ -1,5 +1,10 @@
 """Every test starts from the same random state and uses one thread per process."""
 
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
 import pytest
 import torch
 
@@ -29,3 +34,21 @@ def _seed() -> None:
     # Commands that a test called may have asked for more; a fork that wants the threads of its
     # parent waits for them for ever.
     torch.set_num_threads(1)
+
+
+@pytest.fixture
+def process_group(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """A context in which this process is alone in a group, as with torchrun --nproc-per-node 1."""
+
+    @contextmanager
+    def alone() -> Iterator[None]:
+        # torch replaces the hook by one that says "[rank0]:", which forks would keep.
+        monkeypatch.setattr(sys, "excepthook", sys.excepthook)
+        store = torch.distributed.FileStore(str(tmp_path / "store"), 1)
+        torch.distributed.init_process_group("gloo", store=store, rank=0, world_size=1)
+        try:
+            yield
+        finally:
+            torch.distributed.destroy_process_group()
+
+    return alone

@@ -12,7 +12,7 @@ import torch
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT / "examples" / "language_understanding"))
 
-import compare  # noqa: E402
+import compare_systems  # noqa: E402
 import glue  # noqa: E402
 import measures  # noqa: E402
 import pretrain  # noqa: E402
@@ -77,7 +77,7 @@ def test_plain_and_evolved_are_trained_and_compared(data, tmp_path, capsys):
     # Two layers, a 3 x 3 convolution over two heads each.
     assert results["parameters"] - plain["parameters"] == 2 * (2 * 2 * 9 + 2)
     capsys.readouterr()
-    assert compare.main([*map(str, systems), "--samples", "50"]) == 0
+    assert compare_systems.main([*map(str, systems), "--samples", "50"]) == 0
     printed = capsys.readouterr().out.splitlines()
     assert len(printed) == 4 and "plain, dev, matthews | 2 |" in printed[2]
     # What is there is not trained again, and other settings do not mix with it.

@@ -10,7 +10,6 @@ import shlex
 import shutil
 import signal
 import subprocess
-import sys
 import time
 import weakref
 from pathlib import Path
@@ -206,24 +205,17 @@ def test_fairseqs_default_backend_on_the_cpu_is_refused_in_one_line(tmp_path):
 
 
 @pytest.mark.parametrize("options", [{}, {"ea_skip": "none"}, {"ea_variant": "residual"}])
-def test_torchs_ddp_finds_no_unused_parameter_and_the_same_gradients(
-    tmp_path, monkeypatch, options
-):
+def test_torchs_ddp_finds_no_unused_parameter_and_the_same_gradients(process_group, options):
     """fairseq's default on GPUs: without --find-unused-parameters it fails at the second update."""
     model = build("ea_transformer_lite", **options, dropout=0.0)
     batch = (padded(sentences([4, 2], 1), left=True), None, padded(sentences([3, 5], 2)))
     expected = torch.autograd.grad(model(*batch)[0].square().sum(), list(model.parameters()))
-    monkeypatch.setattr(sys, "excepthook", sys.excepthook)  # torch replaces it
-    store = torch.distributed.FileStore(str(tmp_path / "store"), 1)
-    torch.distributed.init_process_group("gloo", store=store, rank=0, world_size=1)
-    try:
+    with process_group():
         parallel = torch.nn.parallel.DistributedDataParallel(model)
         for _ in range(3):
             model.zero_grad()
             parallel(*batch)[0].square().sum().backward()
-    finally:
         parallel = None  # the last to hold the group, it may hang
-        torch.distributed.destroy_process_group()
     for parameter, wanted in zip(model.parameters(), expected, strict=True):
         torch.testing.assert_close(parameter.grad, wanted)
 

@@ -10,8 +10,8 @@ or saved from an evolved model. --data is a folder with GLUE's own layout (CoLA/
 .gz); without it the package `datasets` fetches the task. Each seed has a folder under --output with
 results.json: settings, metrics, predictions; what is there is not trained again, and an interrupted
 training goes on. --grid first chooses learning rate, batch, epochs, alpha and beta among the
-papers' (arXiv 2102.12895) on a part of the training set that is held out. compare.py tells whether
-two such folders differ.
+papers' (arXiv 2102.12895) on a part of the training set that is held out. compare_systems.py tells
+whether two such folders differ.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Compares systems that glue.py trained on one task, by bootstrap over seeds and sentences.
 
-    python examples/language_understanding/compare.py work/glue/CoLA/plain work/glue/CoLA/evolving
+    python examples/language_understanding/compare_systems.py glue/CoLA/plain glue/CoLA/evolving
 
 The first is what the others are compared with. Each system is a folder with seed*/results.json.
 Intervals and p leave the choice of seeds and of sentences to chance.
