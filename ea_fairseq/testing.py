@@ -4,12 +4,14 @@
 >>> from ea_fairseq.testing import check_variant
 >>> check_variant("scaled")                      # AssertionError says what is wrong, and where
 
-In every attention that the variant serves, with each of its ``cases``: no row reads later rows or
-columns; row by row equals whole maps, while hypotheses are reordered and leave; a sentence is the
-same alone and in a padded batch; every parameter gets a gradient; the neutral setting is plain
-attention. Everything goes through ``attend`` and ``attend_step``, as in a model, three layers deep,
-so that a carry exists and work after the softmax counts. Parameters are drawn large: what is
-forgotten in one of two paths is not lost in rounding.
+In every attention that the variant serves, with each of its ``cases``: in decoder and
+encoder-decoder attention no row reads a later row (in decoder attention no later column either), in
+training as in evaluation; there row by row equals whole maps, while hypotheses are reordered and
+leave; a sentence is the same alone and in a padded batch; every parameter gets a gradient; the
+neutral setting is plain attention. Everything goes through ``attend`` and ``attend_step``, as in a
+model, three layers deep, so that a carry exists and work after the softmax counts. Maps are of a
+few rows and, once, of 33. Parameters are drawn large: what is forgotten in one of two paths is not
+lost in rounding.
 """
 
 from __future__ import annotations
@@ -21,14 +23,16 @@ import torch
 from torch import Tensor
 
 from .attention.cached_heads import append, keep_source, read, reorder
-from .attention.contract import Place
-from .attention.options import ATTENTIONS, as_text
+from .attention.contract import Place, Projected, scaled_products
+from .attention.options import ATTENTIONS, as_text, listed
 from .attention.variants import VARIANTS
 
 #: No two of these are equal, and none is a length: what confuses dimensions is seen.
 BATCH, HEADS, HEAD_DIM, LAYERS = 7, 4, 2, 3
 CAUSAL = ("decoder", "encoder-decoder")
 SCALING = 0.7
+#: A larger map, on which fast code may take other ways, and the rows whose future is changed.
+LARGE, LARGE_CUTS = (33, 34), (1, 17, 32)
 
 #: Output, probabilities and carry (or None) of a layer.
 Result = tuple[Tensor, Tensor | None, Tensor | None]
@@ -47,7 +51,12 @@ def check_variant(variant: str, oracle: Oracle | None = None) -> None:
         AssertionError: naming variant, options, attention, padding and layer, and what differs by
             how much
     """
-    for _, kind, options in cases(variants=[variant]):
+    found = list(cases(variants=[variant]))
+    assert found, (
+        f"{variant}: nothing to check: it serves {listed(VARIANTS[variant].serves) or 'nothing'} "
+        f"with {len(VARIANTS[variant].cases)} cases"
+    )
+    for _, kind, options in found:
         check(variant, kind, options, oracle)
     check_neutral(variant)
 
@@ -71,17 +80,24 @@ def check(
         stack = Stack(variant, kind, options, padding=padding)
         if kind in CAUSAL:
             check_no_row_reads_a_later_one(stack)
+            check_no_row_reads_a_later_one_in_training(stack)
             check_rows_equal_maps(stack)
             check_rows_follow_their_hypotheses(stack)
-        check_who_asks_for_probabilities_changes_nothing(stack)
+        check_who_asks_changes_nothing(stack)
         check_dropout_is_of_what_weighs_the_values_alone(stack)
         check_sentences_equal_those_alone(stack)
+        check_hidden_entries_are_zeros(stack)
         check_every_parameter_gets_a_gradient(stack)
         if oracle is not None:
             check_loops_agree(stack, oracle)
+    large = Stack(variant, kind, options, LARGE)
     if kind in CAUSAL:
         for size in ((1, 1), (2, 1), (3, 2), (9, 3)):
             check_rows_equal_maps(Stack(variant, kind, options, size))
+        check_no_row_reads_a_later_one(large, LARGE_CUTS)
+        check_no_row_reads_a_later_one_in_training(large, LARGE_CUTS)
+        check_rows_equal_maps(large)
+    check_sentences_equal_those_alone(large)
 
 
 class Stack:
@@ -242,14 +258,43 @@ def close(one: Tensor, other: Tensor, what: str) -> None:
         raise AssertionError(f"{what} differs by up to {(one - other).abs().max().item():.2g}")
 
 
-def check_no_row_reads_a_later_one(stack: Stack) -> None:
-    """Later queries (and in self-attention keys and values) never change earlier rows: to the
-    bit, since the arithmetic is the same."""
-    before = stack.full()
+def check_no_row_reads_a_later_one(stack: Stack, cuts: Sequence[int] | None = None) -> None:
+    """Later queries (and in decoder attention later keys and values) never change earlier rows: to
+    the bit, since the arithmetic is the same.
+
+    Args:
+        stack: what is checked
+        cuts: rows from which on inputs are changed; every row by default
+    """
+    _look_for_later_rows(stack, cuts, "", need_probs=True)
+
+
+def check_no_row_reads_a_later_one_in_training(
+    stack: Stack, cuts: Sequence[int] | None = None
+) -> None:
+    """The same of modules in training mode, called as a model trains: without probabilities."""
+    for transform in stack.transforms:
+        transform.train()
+    try:
+        _look_for_later_rows(stack, cuts, " in training", need_probs=False)
+    finally:
+        for transform in stack.transforms:
+            transform.eval()
+
+
+def _look_for_later_rows(
+    stack: Stack, cuts: Sequence[int] | None, when: str, need_probs: bool
+) -> None:
+    def run(inputs: Inputs) -> list[Result]:
+        with torch.random.fork_rng(devices=[]):  # a variant may have dropout of its own
+            torch.manual_seed(3)
+            return stack.full(inputs, need_probs=need_probs)
+
+    before = run(stack.inputs)
     parts = {"rows (queries)": (0,)}
     if stack.kind == "decoder":
         parts["columns (keys and values)"] = (1, 2)
-    for t in range(1, stack.inputs[0][0].size(2)):
+    for t in cuts or range(1, stack.inputs[0][0].size(2)):
         for what, places in parts.items():
             changed = []
             for inputs in stack.inputs:
@@ -257,14 +302,15 @@ def check_no_row_reads_a_later_one(stack: Stack) -> None:
                 for place in places:
                     new[place][:, :, t:] = new[place][:, :, t:] * -2 + 3
                 changed.append(tuple(new))
-            for layer, (one, other) in enumerate(zip(stack.full(changed), before, strict=True)):
+            for layer, (one, other) in enumerate(zip(run(changed), before, strict=True)):
                 for ours, theirs in zip(one, other, strict=True):
                     if ours is None or torch.equal(ours[:, :, :t], theirs[:, :, :t]):
                         continue
                     apart = (ours[:, :, :t] - theirs[:, :, :t]).abs().amax(dim=(0, 1, 3))
                     raise AssertionError(
                         f"{stack.name}: layer {layer}: row {int(apart.nonzero()[0])} reads later "
-                        f"{what}: those from {t} on change it by up to {apart.max().item():.2g}"
+                        f"{what}{when}: those from {t} on change it by up to "
+                        f"{apart.max().item():.2g}"
                     )
 
 
@@ -280,6 +326,7 @@ def check_rows_follow_their_hypotheses(stack: Stack) -> None:
     _compare_rows(stack, reorders, "of whole maps, with hypotheses reordered")
 
 
+@torch.no_grad()  # as one decodes: faster ways are taken where nobody wants gradients
 def _compare_rows(stack: Stack, reorders: Mapping[int, Sequence[int]], whole: str) -> None:
     full = stack.full()
     for t, sentences, results in stack.steps(reorders):
@@ -294,11 +341,14 @@ def _compare_rows(stack: Stack, reorders: Mapping[int, Sequence[int]], whole: st
                     close(ours, expected, f"{name}, by a step and {whole},")
 
 
-def check_who_asks_for_probabilities_changes_nothing(stack: Stack) -> None:
-    """Faster ways are taken where nobody asks."""
-    both = zip(stack.full(need_probs=False), stack.full(), strict=True)
-    for layer, ((output, _, _), (expected, _, _)) in enumerate(both):
-        close(output, expected, f"{stack.name}: layer {layer}: output without need_probs")
+def check_who_asks_changes_nothing(stack: Stack) -> None:
+    """Faster ways are taken where nobody asks for probabilities or gradients."""
+    asked = stack.full()
+    for gradients, what in ((True, "without need_probs"), (False, "without gradients")):
+        with torch.set_grad_enabled(gradients):
+            results = stack.full(need_probs=False)
+        for layer, (one, other) in enumerate(zip(results, asked, strict=True)):
+            close(one[0], other[0], f"{stack.name}: layer {layer}: output {what}")
 
 
 def check_dropout_is_of_what_weighs_the_values_alone(stack: Stack) -> None:
@@ -350,6 +400,23 @@ def check_sentences_equal_those_alone(stack: Stack) -> None:
                     f"{stack.name}: layer {layer}: {what} in hidden entries: up to "
                     f"{maps[hidden].abs().max().item():.2g} instead of 0"
                 )
+
+
+def check_hidden_entries_are_zeros(stack: Stack) -> None:
+    """In what ``forward`` returns, whether or not a layer above reads it: what draws, counts or
+    mixes maps relies on it."""
+    if stack.visible is None:
+        return
+    hidden = (~stack.visible).expand(-1, HEADS, -1, -1)
+    carry = None
+    for layer, (transform, inputs) in enumerate(zip(stack.transforms, stack.inputs, strict=True)):
+        logits = scaled_products(*inputs[:2], SCALING)
+        logits, _ = transform(logits, stack.visible, carry, Projected(*inputs))
+        assert (logits[hidden] == 0).all(), (
+            f"{stack.name}: layer {layer}: forward returns up to "
+            f"{logits[hidden].abs().max().item():.2g} instead of 0 in hidden entries"
+        )
+        carry = logits if transform.uses_carry else None
 
 
 def check_every_parameter_gets_a_gradient(stack: Stack) -> None:

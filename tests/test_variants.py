@@ -254,6 +254,44 @@ class ReadsLaterColumns(LogitTransform):
         return zero_hidden(logits * logits.mean(3, keepdim=True), visible), visible
 
 
+class ReadsTheFutureInTraining(ReadsTheFuture):
+    """Where a model trains: it would train too well."""
+
+    def forward(self, logits, visible, carry, projected=None):
+        if not self.training:
+            return LogitTransform.forward(self, logits, visible, carry)
+        return super().forward(logits, visible, carry)
+
+
+class ReadsTheFutureOfLargeMaps(ReadsTheFuture):
+    """As a kernel may that works in blocks."""
+
+    def forward(self, logits, visible, carry, projected=None):
+        if logits.size(2) <= 32:
+            return LogitTransform.forward(self, logits, visible, carry)
+        return super().forward(logits, visible, carry)
+
+
+class DecodesAnotherMap(LogitTransform):
+    """Where nobody wants gradients, as in decoding, another way with other results."""
+
+    def __init__(self):
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(1))
+
+    def forward(self, logits, visible, carry, projected=None):
+        if logits.requires_grad or not torch.is_grad_enabled():
+            logits = logits * 2
+        return zero_hidden(logits * self.weight, visible), visible
+
+
+class LeavesHiddenEntries(LogitTransform):
+    """Nobody above reads them, for nothing is carried."""
+
+    def forward(self, logits, visible, carry, projected=None):
+        return logits, visible
+
+
 #: The attention in which each is found, and what is said of it.
 WRONG = {
     MixesProbsInOnePath: ("", "layer 0: output of row 0, by a step .* differs by up to"),
@@ -266,6 +304,10 @@ WRONG = {
     ForgetsTheRowBefore: ("", "layer 0: output of row 1, by a step and of whole maps, differs"),
     KeepsItsRowOnItself: ("encoder-decoder", r"row \d, .* with hypotheses reordered, differs"),
     KeepsRowsFirst: ("", r"layer 0: the state 'rows' is \(3, 1\) for 7 hypotheses"),
+    ReadsTheFutureInTraining: ("", r"layer 0: row \d reads later rows \(queries\) in training:"),
+    ReadsTheFutureOfLargeMaps: ("", r"33 x 3\d, .* row \d reads later rows"),
+    DecodesAnotherMap: ("", "layer 0: output without gradients differs by up to"),
+    LeavesHiddenEntries: ("", "layer 0: forward returns up to .* instead of 0 in hidden entries"),
 }
 
 
@@ -283,6 +325,20 @@ def test_the_contract_finds_a_wrong_variant(wrong, kind, monkeypatch):
     words = WRONG[wrong][1]
     with pytest.raises(AssertionError, match=f"^wrong: {kind} attention, .*{words}"):
         contract.check("wrong", kind, {})
+
+
+@pytest.mark.parametrize("missing", [{"cases": ()}, {"serves": ()}])
+def test_the_contract_passes_no_variant_of_which_it_checks_nothing(missing, monkeypatch):
+    monkeypatch.setitem(VARIANTS, "empty", replace(VARIANTS["plain"], name="empty", **missing))
+    with pytest.raises(AssertionError, match="^empty: nothing to check: it serves "):
+        contract.check_variant("empty")
+
+
+def test_what_a_variant_serves_is_told_at_registration():
+    """A misspelt attention would never be checked."""
+    wrong = replace(VARIANTS["plain"], name="wrong", serves=("decodr",), architectures=())
+    with pytest.raises(ValueError, match="^variant wrong: serves: 'decodr' must be one of encoder"):
+        register(wrong)
 
 
 def test_a_name_is_taken_once():

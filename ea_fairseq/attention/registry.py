@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, fields
 from typing import Any
 
 from .contract import LogitTransform, Place
-from .options import ATTENTIONS, VariantOptions, flag
+from .options import ATTENTIONS, VariantOptions, flag, listed
 
 
 @dataclass(frozen=True)
@@ -67,9 +67,15 @@ def register(variant: Variant) -> Variant:
 
     Raises:
         ValueError: another variant has the name, or one of the architectures; one of its options
-            cannot be read
+            cannot be read; what it serves is no attention
     """
     _check_options(variant)
+    for name in ("serves", "arrangement"):
+        for kind in getattr(variant, name):
+            if kind not in ATTENTIONS:
+                raise ValueError(
+                    f"variant {variant.name}: {name}: {kind!r} must be one of {listed(ATTENTIONS)}"
+                )
     taken = {arch.name for other in VARIANTS.values() for arch in other.architectures}
     names = [variant.name, *(arch.name for arch in variant.architectures)]
     for name in names:
