@@ -427,12 +427,14 @@ def test_options_are_the_variants_own():
         ({"alpha": 2}, r"^alpha must be a number in \[0, 1\], not 2"),
         ({"alfa": 0.1}, "^alfa is no option of evolving .*: perhaps you meant alpha"),
         ({"kernel_size": 4}, "^kernel_size must be"),
-        ({"variant": "evolve"}, "^variant must be one of evolving|^variant must be one of"),
+        ({"variant": "evolve"}, "^variant must be one of .*: perhaps you meant evolving"),
+        ({"alpha": 0.1}, "^alpha would have no effect: num_layers=1 has no layer below"),
+        ({"variant": "multi_token", "head_group": 3}, "^head_group must divide the 4 heads"),
         ({"kind": "cross"}, "^kind must be one of encoder, decoder, encoder-decoder, not 'cross'"),
         ({"kind": "decoder", "alpha": 0.1}, "^alpha would have no effect: skip encoder gives"),
         ({"variant": "bird_eye"}, "^bird_eye serves decoder attention, not kind='encoder'"),
         ({"num_heads": 5}, "^num_heads must divide embed_dim 12, not 5"),
-        ({"scores": "dot"}, "^scores must be one of"),
+        ({"scores": "addition"}, "^scores must be one of .*: perhaps you meant additive"),
         ({"kdim": 3}, "^kdim is for kind='encoder-decoder'"),
         ({"layer": 2, "num_layers": 2}, "^layer must be from 0 to 1 .* not 2"),
         (
@@ -450,11 +452,18 @@ def test_inputs_that_do_not_fit_are_named():
     x, other = torch.randn(2, 5, WIDTH), torch.randn(2, 3, WIDTH)
     padding = padding_of((5, 2))
     encoder, cross = Attention(WIDTH, HEADS), Attention(WIDTH, HEADS, "encoder-decoder")
+    second = Attention(WIDTH, HEADS, layer=1, num_layers=2)
+    synthesizer = Attention(WIDTH, HEADS, scores="random_synthesizer", max_positions=4)
     for call, words in (
         (lambda: encoder(x, other), "key is for kind='encoder-decoder'"),
         (lambda: encoder(x, None, padding.float()), r"padding must be torch.bool \(2, 5\)"),
         (lambda: encoder(x, None, padding.t()), r"padding must be .* \(2, 5\).* not .*\(5, 2\)"),
-        (lambda: encoder(x, carry=torch.zeros(2, 3, 5, 5)), r"carry must be \(2, 4, 5, 5\)"),
+        (lambda: encoder(x, None, [5, 2]), "padding must be .* not a list"),
+        (lambda: encoder(x, carry=torch.zeros(2, 4, 5, 5)), "carry .* this attention is layer=0"),
+        (lambda: second(x), "carry is missing: this attention is layer=1 and goes on from"),
+        (lambda: second(x, carry=torch.zeros(2, 3, 5, 5)), r"carry must be \(2, 4, 5, 5\)"),
+        (lambda: second(x, carry=encoder(x)), r"carry must be \(2, 4, 5, 5\), not a tuple"),
+        (lambda: synthesizer(x), "^a sentence of 5 tokens is longer than max_positions 4, "),
         (lambda: encoder(x, bias=torch.zeros(4, 5, 4)), r"bias must be broadcastable to \(2, 4"),
         (lambda: encoder(x, query_padding=padding), "query_padding is for"),
         (lambda: encoder(x[0]), r"query and key have three dimensions, not \(5, 12\)"),
@@ -479,6 +488,39 @@ def test_a_cache_serves_one_attention():
     layers[0].step(x, cache)
     with pytest.raises(UserError, match="cache is another attention's"):
         layers[1].step(x, cache)
+
+
+def test_a_carry_goes_from_layer_to_layer():
+    """Without one, maps would not evolve and nobody would see it; in steps and by hand as well."""
+    x, maps = torch.randn(2, 1, WIDTH), torch.zeros(2, HEADS, 1, 1)
+    skips = {"num_layers": 2, **skipping("decoder")}
+    row = heads(2, HEADS, 1, 3)
+    for layer, carry, words in (
+        (0, maps, "carry is of the layer below, and this attention is layer=0 of its stack"),
+        (1, None, "carry is missing: this attention is layer=1 and goes on from what layer 0"),
+    ):
+        attention = Attention(WIDTH, HEADS, "decoder", layer=layer, **skips)
+        transform = build_transform("evolving", HEADS, 3, "decoder", layer=layer, **skips)
+        for call in (
+            lambda one=attention, c=carry: one.step(x, AttentionCache(), carry=c),
+            lambda one=transform, c=carry: attend(one, row, row, row, carry=c),
+            lambda one=transform, c=carry: attend_step(one, row, row, row, {}, carry=c),
+        ):
+            with pytest.raises(UserError, match=words):
+                call()
+    plain = build_transform("plain", HEADS, 3, layer=1, num_layers=2)
+    assert attend(plain, row, row, row).carry is None  # which carries nothing
+
+
+def test_visible_pairs_want_both_paddings_and_a_length():
+    """Forgotten, what stands in padded rows would reach others; as a length True would be 1."""
+    padding = padding_of((3, 2))
+    with pytest.raises(TypeError, match="query_padding"):
+        visible_pairs(padding)
+    with pytest.raises(UserError, match="causal is the length of the map, not True"):
+        visible_pairs(padding, padding, causal=True)
+    expected = torch.ones(3, 3).tril().bool() & ~padding[:, None, :, None] & ~padding[:, None, None]
+    assert torch.equal(visible_pairs(padding, padding, causal=3), expected)
 
 
 def test_causal_attention_is_a_decoders():

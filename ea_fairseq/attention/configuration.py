@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import Field, dataclass, fields
 from typing import Any
 
-from ..errors import UserError
+from ..errors import UserError, perhaps_meant
 from .options import as_text, flag, listed, one_of, option, switch
 from .scores import SCORES, ScoreFunction
 from .scores.base import PRODUCT, build_scores, known_score
@@ -194,7 +194,8 @@ def _variant(name: str, chain: str | None = None) -> Variant:
     if name not in VARIANTS:
         where = f"--ea-variant {chain}: {name!r}" if chain else "--ea-variant"
         chosen = "" if chain else f", not {name!r}"
-        raise UserError(f"{where} must be one of {listed(VARIANTS)}{chosen}")
+        meant = perhaps_meant(name, VARIANTS)
+        raise UserError(f"{where} must be one of {listed(VARIANTS)}{chosen}{meant}")
     return VARIANTS[name]
 
 

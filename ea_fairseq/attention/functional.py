@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import fields
 from typing import Any, NamedTuple
 
@@ -70,8 +71,9 @@ def build_transform(
         options |= {} if convolution is None else {"convolution": convolution}
         convolution = None
     place = Place(kind, num_heads, head_dim, layer, num_layers)
-    transform = VARIANTS[variant].build(read_options(variant, kind, options), place)
-    transform.kind = kind
+    with without_flags():
+        transform = VARIANTS[variant].build(read_options(variant, kind, options), place)
+    transform.kind, transform.layer = kind, layer
     if convolution is not None:
         _replace_convolution(transform, variant, num_heads, convolution)
     return transform
@@ -86,7 +88,10 @@ def check_variant(variant: str, kind: str) -> None:
     if kind not in ATTENTIONS:
         raise UserError(f"kind must be one of {listed(ATTENTIONS)}, not {kind!r}")
     if variant not in VARIANTS:
-        raise UserError(f"variant must be one of {listed(VARIANTS)}, not {variant!r}")
+        raise UserError(
+            f"variant must be one of {listed(VARIANTS)}, not {variant!r}"
+            + perhaps_meant(str(variant), VARIANTS)
+        )
     serves = VARIANTS[variant].serves
     if kind not in serves:
         raise UserError(f"{variant} serves {listed(serves)} attention, not kind={kind!r}")
@@ -106,20 +111,47 @@ def read_options(variant: str, kind: str, given: dict[str, Any]) -> VariantOptio
                 f"{name} is no option of {variant} (its options: {listed(known) or 'none'})"
                 + perhaps_meant(name, known)
             )
-    try:
+    with without_flags():
         options = chosen.options(**given)
-    except UserError as error:
-        raise UserError(_without_flags(str(error))) from None
-    for name, reason in options.without_effect([kind]).items():
-        if name in given:
-            message = f"{name} would have no effect: {reason}: leave it out"
-            raise UserError(_without_flags(message))
+        for name, reason in options.without_effect([kind]).items():
+            if name in given:
+                raise UserError(f"{name} would have no effect: {reason}: leave it out")
     return options
 
 
-def _without_flags(message: str) -> str:
-    """Options as a program has them, not as the command line has: kernel_size."""
-    return re.sub(r"--ea-([a-z-]+)", lambda found: found[1].replace("-", "_"), message)
+@contextmanager
+def without_flags() -> Iterator[None]:
+    """Messages name options as a program has them, not as the command line has: kernel_size."""
+    try:
+        yield
+    except UserError as error:
+        named = re.sub(r"--ea-([a-z-]+)", lambda flag: flag[1].replace("-", "_"), str(error))
+        raise UserError(named) from None
+
+
+def check_carry(transform: LogitTransform, carry: Tensor | None) -> None:
+    """Refuses a carry where there is no layer below, and a layer above the first without one: its
+    maps would not evolve, and nobody would see it.
+
+    Args:
+        transform: of :func:`build_transform`, which knows its layer; others may be of any layer
+        carry: what its attention was given
+
+    Raises:
+        UserError: naming the layer
+    """
+    layer = getattr(transform, "layer", None)
+    if layer is None or not transform.uses_carry or (layer > 0) == (carry is not None):
+        return
+    if layer == 0:
+        raise UserError(
+            "carry is of the layer below, and this attention is layer=0 of its stack: build each "
+            "with layer= and num_layers="
+        )
+    raise UserError(
+        f"carry is missing: this attention is layer={layer} and goes on from what layer "
+        f"{layer - 1} returned beside its output"
+    )
 
 
 def _replace_convolution(
@@ -175,7 +207,8 @@ def attend(
         causal: hides all later keys; tgt_len = src_len. A decoder's attention needs it
 
     Raises:
-        UserError: naming the argument whose type, shape or device does not fit
+        UserError: naming the argument whose type, shape or device does not fit, or a carry in
+            the first layer or none in another
     """
     _check(queries, keys, values, visible, carry, bias)
     if not 0.0 <= dropout <= 1.0:
@@ -188,6 +221,7 @@ def attend(
         )
     if kind == "decoder" and not causal and visible is None and queries.size(2) > 1:
         raise UserError("attend: a transform of kind='decoder' wants causal=True, or visible")
+    check_carry(transform, carry)
     if causal:
         visible = _causal(queries, keys, visible)
     scaling = queries.size(-1) ** -0.5 if scaling is None else scaling
@@ -238,6 +272,7 @@ def attend_step(
     _check(queries, keys, values, visible, carry, bias)
     if queries.size(2) != 1:
         raise UserError(f"attend_step: queries must have one row, not {queries.size(2)}")
+    check_carry(transform, carry)
     scaling = queries.size(-1) ** -0.5 if scaling is None else scaling
     logits = None
     if bias is not None:
@@ -253,8 +288,8 @@ def attend_step(
 
 
 def visible_pairs(
-    padding: Tensor | None = None,
-    query_padding: Tensor | None = None,
+    padding: Tensor | None,
+    query_padding: Tensor | None,
     causal: int = 0,
     device: torch.device | None = None,
 ) -> Tensor | None:
@@ -264,12 +299,18 @@ def visible_pairs(
         padding: bool, (batch, src_len), True where a key is padding, as torch's
             ``key_padding_mask``; or None
         query_padding: bool, (batch, tgt_len), likewise of queries; in self-attention the same
+            tensor once more: what stands in padded rows would reach the rows beside them
         causal: length of a square map whose later keys are hidden; 0 = none are
         device: of the result, where there is no padding; the CPU by default
 
     Returns:
         bool, broadcastable to (batch, 1, tgt_len, src_len), or None where everything is visible
+
+    Raises:
+        UserError: causal is no length
     """
+    if isinstance(causal, bool):  # as a length True would be 1, which hides nothing
+        raise UserError(f"visible_pairs: causal is the length of the map, not {causal}")
     visible = None
     if padding is not None:
         visible = ~padding[:, None, None, :]

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from ..errors import UserError
 from .cached_heads import Cache, reorder
 from .contract import Place, State
-from .functional import build_transform, check_bias, visible_pairs
+from .functional import build_transform, check_bias, check_carry, visible_pairs
 from .options import listed
 from .projected import ProjectedAttention
 from .scores.base import PRODUCT, build_scores, known_score
@@ -108,7 +108,14 @@ class Attention(ProjectedAttention):
         self.transform = build_transform(
             *(variant, num_heads, self.head_dim, kind, layer, num_layers, convolution), **options
         )
-        self.scores = build_scores(known_score("scores", scores), place, max_positions)
+        if num_layers == 1 and self.transform.uses_carry and "alpha" in options:
+            raise UserError(
+                "alpha would have no effect: num_layers=1 has no layer below; build each layer of "
+                "a stack with layer= and num_layers=, or leave alpha out"
+            )
+        self.scores = build_scores(
+            known_score("scores", scores), place, max_positions, "max_positions"
+        )
         self.drop_unused_projections()
         self.register_load_state_dict_pre_hook(_split_projections)
 
@@ -160,6 +167,7 @@ class Attention(ProjectedAttention):
         if key.size(1) != bsz:
             raise UserError(f"key has {key.size(1)} sentences for {bsz} of the query")
         shape = bsz, self.num_heads, tgt_len, len(key)
+        check_carry(self.transform, carry)
         causal = self.kind == "decoder"
         query_padding = query_padding if self.kind == "encoder-decoder" else padding
         visible = self._visible(shape, padding, query_padding, causal, query.device)
@@ -216,6 +224,7 @@ class Attention(ProjectedAttention):
         tgt_len, bsz, _ = query.shape
         if tgt_len != 1:
             raise UserError(f"query must be one position, not {tgt_len}")
+        check_carry(self.transform, carry)
         if self.kind == "decoder":
             src_len = 1 if first else 1 + cache.heads["rows"].size(1)
             _check_padding("padding", padding, (bsz, 1))
@@ -449,20 +458,29 @@ def _split_projections(module: Attention, state: dict[str, Tensor], prefix: str,
 
 
 def _check_padding(name: str, padding: Tensor | None, shape: tuple[int, int]) -> None:
-    if padding is not None and (padding.dtype != torch.bool or padding.shape != shape):
+    if padding is None:
+        return
+    if not isinstance(padding, Tensor) or padding.dtype != torch.bool or padding.shape != shape:
         raise UserError(
-            f"{name} must be torch.bool {shape}, True where a token is padding, not "
-            f"{padding.dtype} {tuple(padding.shape)}"
+            f"{name} must be torch.bool {shape}, True where a token is padding (no mask over "
+            f"pairs), not {_shown(padding)}"
         )
 
 
 def _check_maps(
     shape: tuple[int, int, int, int], carry: Tensor | None, bias: Tensor | None
 ) -> None:
-    if carry is not None and carry.shape != shape:
-        raise UserError(f"carry must be {shape}, not {tuple(carry.shape)}")
+    if carry is not None and (not isinstance(carry, Tensor) or carry.shape != shape):
+        raise UserError(f"carry must be {shape}, not {_shown(carry)}")
     if bias is not None:
         check_bias(bias, shape)
+
+
+def _shown(given: Any) -> str:
+    """What was given, for a message."""
+    if not isinstance(given, Tensor):
+        return f"a {type(given).__name__}"
+    return f"{given.dtype} {tuple(given.shape)}"
 
 
 def _longer(kept: Tensor | None, new: Tensor | None, bsz: int, length: int) -> Tensor | None:

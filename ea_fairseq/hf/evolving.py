@@ -15,7 +15,7 @@ from transformers.models.auto.auto_factory import _BaseAutoModelClass, _get_mode
 
 from ..attention.configuration import PLAIN, parse_chain
 from ..attention.contract import Place
-from ..attention.functional import _without_flags
+from ..attention.functional import without_flags
 from ..attention.options import VariantOptions, as_text, listed
 from ..attention.scores import SCORES
 from ..attention.scores.base import PRODUCT, build_scores, known_score
@@ -158,26 +158,22 @@ def read_options(
     read, idle = {}, {}
     for name in names:
         own = {option: given[option] for option in owned[name] if option in given}
-        try:
+        with without_flags():
             read[name] = VARIANTS[name].options(**own)
-        except UserError as error:
-            raise UserError(_without_flags(str(error))) from None
         reasons = read[name].without_effect([kind for kind in chain if chain[kind] == name])
         for option in own:
             idle.setdefault(option, []).append(reasons.get(option))
     for option, reasons in idle.items():
         if all(reasons):
-            message = f"{option} would have no effect: {reasons[0]}: leave it out"
-            raise UserError(_without_flags(message))
+            with without_flags():
+                raise UserError(f"{option} would have no effect: {reasons[0]}: leave it out")
     return read, scores, longest
 
 
 def _chain_of(variant: str, kinds: list[str], model: str) -> dict[str, str]:
     """The variant of each kind of attention that gets one."""
-    try:
+    with without_flags():
         chain = parse_chain(variant)
-    except UserError as error:
-        raise UserError(_without_flags(str(error))) from None
     if "=" not in str(variant):
         kind = "encoder" if "encoder" in kinds else "decoder"
         if kind not in VARIANTS[variant].serves:
@@ -209,8 +205,9 @@ def _attach(model: PreTrainedModel, about: Mapping[str, Any]) -> None:
         options = read[name] if name in read else VARIANTS[name].options()
         score = None
         if scores != PRODUCT and one.kind in chain and one.kind in SCORES[scores].serves:
-            score = build_scores(scores, place, longest)
-        transform = VARIANTS[name].build(options, place)
+            score = build_scores(scores, place, longest, "max_positions")
+        with without_flags():
+            transform = VARIANTS[name].build(options, place)
         position = Position(one.kind, one.chain, one.layer)
         ours = Evolved(position, transform, score).train(attention.training)
         weight = next(attention.parameters(), None)

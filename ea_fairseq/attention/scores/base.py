@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from torch import Tensor, nn
 
-from ...errors import UserError
+from ...errors import UserError, perhaps_meant
 from ..contract import Place
 from ..options import ATTENTIONS, listed
 
@@ -98,13 +98,26 @@ def register(score: Score) -> Score:
 def known_score(name: str, value: str) -> str:
     """An option's value as the name of a score function."""
     if value not in SCORES:
-        raise UserError(f"{name} must be one of {listed(SCORES)}, not {value!r}")
+        raise UserError(
+            f"{name} must be one of {listed(SCORES)}, not {value!r}"
+            + perhaps_meant(str(value), SCORES)
+        )
     return value
 
 
-def build_scores(name: str, place: Place, longest: int) -> ScoreFunction:
-    """A new score function for one attention, the product where ``name`` cannot serve."""
+def build_scores(name: str, place: Place, longest: int, option: str | None = None) -> ScoreFunction:
+    """A new score function for one attention, the product where ``name`` cannot serve.
+
+    Args:
+        name: one of ``SCORES``
+        place: the attention
+        longest: its longest sentence, in tokens
+        option: who asks calls that so, for messages; None: fairseq, by its command line's options
+    """
     score = SCORES[name]
     if place.attention not in score.serves:
         score = SCORES[PRODUCT]
-    return score.build(place, longest)
+    built = score.build(place, longest)
+    if option is not None:
+        built.longest_option = option
+    return built

@@ -27,9 +27,8 @@ class Synthesizer(ScoreFunction):
     def __init__(self, name: str, place: Place, longest: int):
         super().__init__()
         self.name, self.longest = name, longest
-        self.option = "--max-source-positions"
-        if place.attention == "decoder":
-            self.option = "--max-target-positions"
+        side = "target" if place.attention == "decoder" else "source"
+        self.longest_option = f"--max-{side}-positions"
 
     def _positions(
         self, shape: tuple[int, int, int], visible: Tensor | None, device: torch.device
@@ -51,8 +50,8 @@ class Synthesizer(ScoreFunction):
             length = src_len if visible is None else int(seen.sum(dim=-1).max())
             if length > self.longest:
                 raise UserError(
-                    f"a sentence of {length} tokens is longer than {self.option} {self.longest}, "
-                    f"the longest that --ea-scores {self.name} has learned"
+                    f"a sentence of {length} tokens is longer than {self.longest_option} "
+                    f"{self.longest}, the longest that the scores {self.name} have learned"
                 )
         last = self.longest - 1
         return rows.clamp(0, last), columns.clamp(0, last)
