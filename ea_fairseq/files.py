@@ -3,11 +3,13 @@
 import contextlib
 import errno
 import fcntl
+import gzip
 import hashlib
 import json
 import os
 import shutil
 import sys
+import zlib
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import IO, Any
@@ -187,7 +189,8 @@ def write_lines(path: Path, lines: Iterable[str]) -> None:
 
 
 def read_lines(path: Path) -> list[str]:
-    """Lines of a file, of which only newlines separate them, without a byte order mark.
+    """Lines of a file (.gz: unpacked), of which only newlines separate them, without a byte order
+    mark.
 
     Raises:
         ValueError: naming the file, if it cannot be read.
@@ -197,15 +200,18 @@ def read_lines(path: Path) -> list[str]:
 
 def lines_of(path: Path) -> Iterator[str]:
     """:func:`read_lines`, one after the other, for files larger than the memory."""
+    opener = gzip.open if path.suffix == ".gz" else open
     try:
         # newline="\n": a carriage return or a Unicode line separator is a part of a line.
-        with open(path, encoding="utf-8-sig", newline="\n") as lines:
+        with opener(path, "rt", encoding="utf-8-sig", newline="\n") as lines:
             for line in lines:
                 yield line.removesuffix("\n")
     except FileNotFoundError:
         raise ValueError(f"{path}: no such file") from None
+    except (EOFError, zlib.error) as error:  # of gzip's
+        raise ValueError(f"{path}: cannot be read: {error}") from None
     except OSError as error:
-        raise ValueError(f"{path}: cannot be read: {error.strerror}") from None
+        raise ValueError(f"{path}: cannot be read: {error.strerror or error}") from None
     except UnicodeDecodeError as error:
         raise ValueError(f"{path}: not UTF-8: {error}") from None
 

@@ -19,12 +19,13 @@ from typing import Any
 
 from ea_fairseq.commands import recipe as command
 from ea_fairseq.files import check_outputs, read_json, write_json, write_lines
-from ea_fairseq.recipes.results.comparison import ALL_TOGETHER, Row, compare, left_to_chance
+from ea_fairseq.recipes.results.comparison import ALL_TOGETHER, compare_by, left_to_chance
 from ea_fairseq.recipes.results.differences import differences, listed
 from ea_fairseq.recipes.results.independence import warning_of_copies
+from ea_fairseq.recipes.results.several import NotCompared, check_same_text
 from ea_fairseq.recipes.results.systems import OtherSettings, Runs, read_runs
 from ea_fairseq.recipes.results.tables import mean_and_deviation, table
-from ea_fairseq.recipes.runs.folders import run_name, seed_folders, settings_of
+from ea_fairseq.recipes.runs.folders import run_name, seed_folders
 from ea_fairseq.recipes.says.arguments import add_arguments
 from ea_fairseq.recipes.says.recipe import load_recipe, recipe_path
 
@@ -215,49 +216,20 @@ def read_system(folder: Path, seeds: list[int]) -> Runs:
         raise NotCompared(str(error)) from None
 
 
-def check_same_text(first: tuple[Path, Runs], other: tuple[Path, Runs]) -> None:
-    """Check that a row was trained and tested on the text of the first one; of each, a run's folder
-    and all runs.
-
-    Raises:
-        NotCompared: saying what it was not.
-    """
-    old, new = (settings_of(run).get("data") for run, _ in (first, other))
-    if None not in (old, new) and (changes := differences(old, new, "data")):
-        raise NotCompared(f"trained on other data than {first[0]} ({listed(changes)})")
-    theirs, ours = (", ".join(sorted(next(iter(runs.values())))) for _, runs in (first, other))
-    if theirs != ours:
-        raise NotCompared(f"scored on {ours}, and {first[0]} on {theirs}")
-
-
-class NotCompared(ValueError):
-    """A row that the others cannot be compared with."""
-
-
-def compare_rows(first: Runs, second: Runs, args: argparse.Namespace) -> list[Row]:
-    """What compare.py finds of the score that the tables show: the first whose label begins so.
-
-    Raises:
-        ValueError: not all of the runs have it.
-    """
-    rows = compare(first, second, args.samples, args.score)
-    if not rows:
-        raise ValueError(f"--score {args.score}: not all runs have it under the same label")
-    return [row for row in rows if row.score == rows[0].score]
-
-
 def differences_from(
     name: str, systems: dict[str, Runs], args: argparse.Namespace
 ) -> dict[str, dict[str, Any]]:
     """Row -> test set -> the difference from the row of that name; empty where that is missing."""
     if name not in systems:
         return {}
+    others = {other: runs for other, runs in systems.items() if other != name}
+    compared = {
+        other: compare_by(args.score, systems[name], runs, args.samples)
+        for other, runs in others.items()
+    }
     return {
-        other: {
-            row.test_set: vars(row.difference) for row in compare_rows(systems[name], runs, args)
-        }
-        for other, runs in systems.items()
-        if other != name
+        other: {test_set: vars(row.difference) for test_set, row in rows.items()}
+        for other, rows in compared.items()
     }
 
 
@@ -266,11 +238,10 @@ def read_orderings(systems: dict[str, Runs], args: argparse.Namespace) -> list[d
     found = []
     for better, worse in ORDERINGS:
         if better in systems and worse in systems:
-            compared = compare_rows(systems[worse], systems[better], args)
-            rows = {row.test_set: row for row in compared}
+            rows = compare_by(args.score, systems[worse], systems[better], args.samples)
             if len(rows) > 1 and ALL_TOGETHER not in rows:
                 raise ValueError(f"--score {args.score}: {better} has it on some test sets only")
-            row = rows.get(ALL_TOGETHER, compared[0])
+            row = rows.get(ALL_TOGETHER) or next(iter(rows.values()))
             holds = verdict(row.difference.interval, row.lower_is_better)
             found.append({"better": better, "worse": worse, **vars(row.difference), "holds": holds})
     return found

@@ -9,14 +9,14 @@
     python scripts/compare.py work/runs/cldr.en/transformer_lm_lite \
         work/runs/cldr.en/ea_transformer_lm_lite
 
-A system is a folder made by ea-recipe (of one seed, or of a recipe with all its seeds) or a
-file of translations as text; beside a run it is compared on that test set of the run which has its
---references, or as many sentences. Each test set has a row, then all of them together. The interval
-and p leave the choice of sentences and, with several runs, that of the seeds to chance. p by seed
-is sacrebleu's paired bootstrap of runs with the same seed: sentences alone, and often about half as
-large as a two-sided p-value. Language models are compared by the blocks in which their text was
-scored, in the place of sentences. What the settings of two folders differ in is printed above the
-table ("A -> B"): a difference of scores is that of all of it.
+A system is a folder made by ea-recipe (of one seed, or of a recipe with all its seeds), one that
+keep_runs.py kept of it, or a file of translations as text; beside a run it is compared on that test
+set of the run which has its --references, or as many sentences. Each test set has a row, then all
+of them together. The interval and p leave the choice of sentences and, with several runs, that of
+the seeds to chance. p by seed is sacrebleu's paired bootstrap of runs with the same seed: sentences
+alone, and often about half as large as a two-sided p-value. Language models are compared by the
+blocks in which their text was scored, in the place of sentences. What the settings of two folders
+differ in is printed above the table ("A -> B"): a difference of scores is that of all of it.
 """
 
 from __future__ import annotations
@@ -100,6 +100,13 @@ def make_parser() -> argparse.ArgumentParser:
     parser.add_argument("first", type=Path, metavar="A", help="run folder or translations")
     parser.add_argument("second", type=Path, metavar="B", help="run folder or translations")
     parser.add_argument("--seeds", type=int, nargs="+", help="these runs of the folders only")
+    parser.add_argument(
+        "--work-dir",
+        type=Path,
+        default=Path("work"),
+        metavar="DIR",
+        help="where the data of runs kept by keep_runs.py is prepared (default: %(default)s)",
+    )
     parser.add_argument("--references", type=Path, help="references, where A or B is a file")
     parser.add_argument("--lowercase", action="store_true", help="ignore case, for two files")
     parser.add_argument(
@@ -119,7 +126,9 @@ def read_systems(args: argparse.Namespace) -> tuple[Runs, Runs]:
     """All runs of both systems; a file of translations is one run on one test set."""
     paths = args.first, args.second
     check_options(args, [path for path in paths if path.is_file()])
-    found = [None if path.is_file() else read_runs(path, args.seeds) for path in paths]
+    found = [
+        None if path.is_file() else read_runs(path, args.seeds, args.work_dir) for path in paths
+    ]
     run = found[0] or found[1]
     first, second = (
         runs or read_file(path, args, run) for path, runs in zip(paths, found, strict=True)

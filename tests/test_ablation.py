@@ -280,10 +280,9 @@ def test_no_samples_and_scores_that_not_all_runs_have_are_refused(work, capsys):
     options = ["--print", "--work-dir", str(work), "--seeds", "1"]
     assert ablation.main([str(CORPUS), *options, "--samples", "0"]) == 1
     assert capsys.readouterr().err == "ablation.py: error: --samples 0: choose at least 1\n"
-    args = ablation.make_parser().parse_args([str(CORPUS), "--score", "chrF2"])
     runs = ablation.read_runs(work / "runs" / CORPUS.name / "kernel_5", [1])
     with pytest.raises(ValueError, match="--score chrF2: not all runs have it"):
-        ablation.compare_rows(runs, runs, args)
+        ablation.compare_by("chrF2", runs, runs, samples=5)
 
 
 def test_runs_of_another_name_are_read(tmp_path):

@@ -19,6 +19,7 @@ from ea_fairseq.fairseq_options.checks import (
     load_plugin,
 )
 from ea_fairseq.fairseq_options.other_names import OTHER_NAMES
+from ea_fairseq.models.cost import cost
 from ea_fairseq.recipes.runs.folders import find_run
 from ea_fairseq.recipes.runs.step_commands import train_command
 from ea_fairseq.recipes.says.paths import USER_DIR
@@ -45,6 +46,10 @@ MODELS = {
     # Half of the learning rate: appendix B.2.1 of its paper.
     "pa_transformer_lite": {"arch": "pa_transformer_lite", "lr": "5e-4"},
 }
+WIDE = {"conv_transformer_lite": 340, "transformer_lite": 161}
+for name, width in WIDE.items():
+    sizes = {f"{side}-ffn-embed-dim": width for side in ("encoder", "decoder")}
+    MODELS[f"{name}_wide"] = {"arch": name} | sizes
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -76,6 +81,15 @@ def test_every_architecture_and_variant_has_a_recipe():
         if name != "plain":
             assert name in variants(corpus)
             check_options(load_recipe(corpus / f"{name}.yml"), USER_DIR)
+
+
+@pytest.mark.parametrize("name", WIDE)
+def test_wide_models_have_as_many_parameters_as_evolving_attention(name):
+    options = load_recipe(EXAMPLES / "multi30k.de-en" / f"{name}_wide.yml").options("train")
+    size = ("encoder-ffn-embed-dim", "decoder-ffn-embed-dim")
+    wide = cost(name, {option: options[option] for option in size})["parameters"]
+    assert wide == pytest.approx(cost("ea_transformer_lite")["parameters"], rel=1e-3)
+    assert cost(name)["parameters"] < wide
 
 
 def test_a_file_of_the_corpus_wins_over_a_name(tmp_path):

@@ -3,6 +3,8 @@
 scoring.py         every score of a translation, by sacrebleu
 perplexity.py      a language model's losses, by words or characters
 systems.py         systems read from disk and checked
+kept.py            finished runs kept small: translations and results, no model
+several.py         several systems, each beside one or two of them
 independence.py    copies among runs
 comparison.py      two systems beside each other, test set by test set
 significance.py    bootstrap over seeds and sentences

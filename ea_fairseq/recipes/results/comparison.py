@@ -99,6 +99,18 @@ def compare(first: Runs, second: Runs, samples: int, score: str = "") -> list[Ro
     return rows
 
 
+def compare_by(score: str, first: Runs, second: Runs, samples: int) -> dict[str, Row]:
+    """Test set -> the row of one score: the first whose label begins so; args as for `compare`.
+
+    Raises:
+        ValueError: not all of the runs have it.
+    """
+    rows = compare(first, second, samples, score)
+    if not rows:
+        raise ValueError(f"--score {score}: not all runs have it under the same label")
+    return {row.test_set: row for row in rows if row.score == rows[0].score}
+
+
 @dataclass(frozen=True)
 class _Statistics:
     """What is summed over sentences, or blocks: name of the run -> (sentences, quantities)."""

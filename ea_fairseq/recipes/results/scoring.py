@@ -81,7 +81,15 @@ def read_record(path: Path) -> dict[str, Any]:
     Raises:
         ValueError: naming the file, if they have not written that.
     """
-    found = read_json(path)
+    return checked_record(read_json(path), path)
+
+
+def checked_record(found: dict[str, Any], path: Path) -> dict[str, Any]:
+    """What evaluate.py or evaluate_lm.py wrote into a file.
+
+    Raises:
+        ValueError: naming the file, if they have not written that.
+    """
     files, scores = found.get("files"), found.get("scores")
     rest = {"lowercase": bool, "compound_split": bool, "target_lang": (str, type(None))}
     if not (
@@ -110,6 +118,15 @@ def read_scored(path: Path) -> Translation:
     """
     record = read_record(path)
     files = {name: path.parent / file for name, file in record["files"].items()}
+    return scored_translation(record, files)
+
+
+def scored_translation(record: dict[str, Any], files: dict[str, Path]) -> Translation:
+    """The translation that was scored, of evaluate.py's record and the files that it names.
+
+    Raises:
+        ValueError: naming the file that is gone, or is not what was scored.
+    """
     plain = files.get("translations")
     tokens = None
     if plain is None:

@@ -16,7 +16,7 @@ sentences. A single run says nothing about it: then sentences alone are left to 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy
@@ -76,6 +76,20 @@ def two_level(first: numpy.ndarray, second: numpy.ndarray, observed: float) -> D
     as_far = numpy.abs(differences - observed) >= abs(observed) * (1 - 1e-9)
     p = (int(as_far.sum()) + 1) / (len(differences) + 1)
     return Difference(observed, (float(low), float(high)), p)
+
+
+def holm(p: Sequence[float]) -> list[float]:
+    """p-values of several comparisons, corrected after Holm (1979), in the order given.
+
+    At most that share of families of comparisons in which nothing differs has any value as small,
+    however the comparisons depend on each other. The smallest of n values is multiplied by n, the
+    next one by n - 1, and so on; none falls below one before it, nor rises above 1.
+    """
+    corrected, largest = [0.0] * len(p), 0.0
+    for rank, i in enumerate(sorted(range(len(p)), key=p.__getitem__)):
+        largest = max(largest, min(1.0, (len(p) - rank) * p[i]))
+        corrected[i] = largest
+    return corrected
 
 
 def sacrebleu_p(first: numpy.ndarray, second: numpy.ndarray, observed: float) -> float:

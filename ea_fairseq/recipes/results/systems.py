@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from ..runs.changed_settings import comparable
 from ..runs.folders import seed_folders, settings_of
 from .differences import differences, listed
 from .independence import check_independent, check_own_scores
+from .kept import is_kept, kept_translations
 from .perplexity import LossMeasure, read_losses
 from .scoring import Measure, Score, measures, read_record, read_scored
 
@@ -23,17 +25,34 @@ class OtherSettings(ValueError):
     """Runs of one system that were made with different settings."""
 
 
-def read_runs(path: Path, seeds: Iterable[int] | None = None) -> Runs:
+def read_runs(
+    path: Path, seeds: Iterable[int] | None = None, work_dir: Path = Path("work")
+) -> Runs:
     """All runs of a recipe's folder, or those of some seeds; a run's own folder is one run.
+
+    Args:
+        path: the folder, of runs or of kept ones
+        seeds: those of the runs that count
+        work_dir: where the references of kept runs are, see `kept`
 
     Raises:
         ValueError: a run that is not there, not finished, not scored, or another's copy; scores of
             another run.
         OtherSettings: a run with other settings than the first.
     """
+    return read_folders(seed_folders(path, seeds), work_dir)
+
+
+def read_folders(folders: list[Path], work_dir: Path) -> Runs:
+    """:func:`read_runs` of the folders of a system's runs."""
     runs = {}
-    folders = seed_folders(path, seeds)
     for folder in folders:
+        if is_kept(folder):
+            runs[folder.name] = {
+                test_set: _with_recorded(measures(translation), record)
+                for test_set, record, translation in kept_translations(folder, work_dir)
+            }
+            continue
         scored = sorted((folder / "scores").glob("*.json"))
         if (folder / "steps").exists() and not (folder / "results.json").exists():
             raise ValueError(f"{folder}: this run is not finished: give its command again")
@@ -120,11 +139,13 @@ def _read_measures(path: Path) -> list[Measure] | list[LossMeasure]:
     record = read_record(path)
     if losses := record["files"].get("losses"):
         return read_losses(path.parent / losses)
+    return _with_recorded(measures(read_scored(path)), record)
+
+
+def _with_recorded(found: list[Measure], record: dict[str, Any]) -> list[Measure]:
+    """Measures with the scores that were written down when the run was scored."""
     recorded = {
         score["label"]: Score(*(score[name] for name in ("label", "score", "signature")))
         for score in record["scores"]
     }
-    return [
-        replace(measure, recorded=recorded.get(measure.label))
-        for measure in measures(read_scored(path))
-    ]
+    return [replace(measure, recorded=recorded.get(measure.label)) for measure in found]

@@ -174,7 +174,7 @@ def settings_of(folder: Path) -> dict[str, Any]:
     of other versions.
     """
     results = read_json_or_none(folder / "results.json") or {}
-    prepared = trained_on(folder)
+    prepared = trained_on(folder) or results.get("data")  # kept ones have it there
     if prepared is None:
         return results.get("settings", {})
     data = {name: prepared.get(name) for name in ("settings", "inputs", "dictionary")}
