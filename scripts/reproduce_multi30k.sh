@@ -8,8 +8,11 @@
 #   seeds      German-English and English-German, seeds 1 to 3, both models       12 runs, 22 epochs
 #   ablation   the rows of the paper's Table 6, German-English, seed 1             6 runs, 22 epochs
 #   variants   every other variant, German-English, seed 1                        12 runs, 22 epochs
-#   french     English-French, seed 1, both models                                 2 runs, 22 epochs
+#   rivals     seeds 2 and 3 of the variants that came near evolving attention,
+#              and wide models, German-English                                     18 runs, 22 epochs
+#   french     English-French, seeds 1 to 3, both models                           6 runs, 22 epochs
 #   published  English-German near the recipe of the published 41.02, seed 1       2 runs, to the end
+#   keep       translations and results of what is finished, in examples/translation/*/translations
 #   report     tables and pictures of what is finished, in <work-dir>/report
 #
 # --work-dir is work/ in the current folder where it is not given, as ea-recipe has it.
@@ -40,10 +43,10 @@ while [[ $# -gt 0 ]]; do
       esac
       shift ;;
     --dry-run) dry_run=yes ;;
-    seeds | ablation | variants | french | published | report) steps+=("$1") ;;
+    seeds | ablation | variants | rivals | french | published | keep | report) steps+=("$1") ;;
     *)
       echo "reproduce_multi30k.sh: $1: choose from --raw DIR, --work-dir DIR, --jobs N, --dry-run and the" \
-        "steps seeds, ablation, variants, french, published, report" >&2
+        "steps seeds, ablation, variants, rivals, french, published, keep, report" >&2
       exit 1 ;;
   esac
   shift
@@ -51,7 +54,7 @@ done
 work_dir=${work_dir:-$PWD/work}
 [[ $python != */* ]] || python=$(absolute "$python")
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
-[[ ${#steps[@]} -gt 0 ]] || steps=(seeds ablation variants french published report)
+[[ ${#steps[@]} -gt 0 ]] || steps=(seeds ablation variants rivals french published keep report)
 options+=(--work-dir "$work_dir" --threads 1)
 
 recipes=examples/translation
@@ -107,8 +110,19 @@ variants() {
     --set max-epoch=22 --set ea-learned-mixing=true
 }
 
+rivals() {
+  train multi30k.de-en "conv_transformer_lite ea_conv_transformer_lite mta_transformer_lite \
+    talking_heads_transformer_lite" --seeds 2 3 "${equal_budget[@]}"
+  train multi30k.de-en ea_transformer_lite --seeds 2 3 --name '{recipe}.learned_mixing.epochs_22' \
+    --set max-epoch=22 --set ea-learned-mixing=true
+  train multi30k.de-en pa_transformer_lite --seeds 2 3 --name '{recipe}.lr_1e-3.epochs_22' \
+    --set max-epoch=22 --set lr=1e-3
+  train multi30k.de-en "conv_transformer_lite_wide transformer_lite_wide" --seeds 1 2 3 \
+    "${equal_budget[@]}"
+}
+
 french() {
-  train_both multi30k.en-fr --seeds 1 "${equal_budget[@]}"
+  train_both multi30k.en-fr --seeds 1 2 3 "${equal_budget[@]}"
 }
 
 # Dropout, warm-up and patience are that recipe's; its learning rate, 5e-3, is for four times our
@@ -154,6 +168,15 @@ report_pair() {
   fi
 }
 
+keep() {
+  local corpus runs
+  for corpus in multi30k.{de-en,en-de,en-fr}; do
+    runs=("$work_dir/runs/$corpus"/*)
+    [[ -n $dry_run || -e ${runs[0]} ]] || continue
+    run "$python" scripts/keep_runs.py "${runs[@]}" --into "$recipes/$corpus/translations"
+  done
+}
+
 report() {
   [[ -n $dry_run ]] || mkdir -p "$work_dir/report"
   report_pair multi30k.de-en epochs_22
@@ -162,6 +185,8 @@ report() {
     --seeds 1 --work-dir "$work_dir" "${equal_budget[@]}"
   report_table branches.scores.md "$python" scripts/compare.py \
     "$work_dir"/runs/multi30k.de-en/{conv_transformer_lite,ea_conv_transformer_lite}.epochs_22 --seeds 1
+  report_table rivals.md "$python" scripts/compare_many.py "$recipes/multi30k.de-en/translations" \
+    --against {transformer_lite,ea_transformer_lite}.epochs_22 --work-dir "$work_dir"
   local model other
   for model in $architectures $settings kernel_1; do
     for other in transformer_lite ea_transformer_lite; do

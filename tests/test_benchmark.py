@@ -16,6 +16,7 @@ from benchmarks.busy import busy, fair_share
 from benchmarks.memory import peak_memory
 from benchmarks.models import PAD, Decoding, Setting, Training, batch
 from benchmarks.timing import Comparison, alternate
+from fairseq.models import FairseqEncoderDecoderModel
 
 from ea_fairseq.attention.variants import architectures
 from ea_fairseq.attention.variants.evolving import EvolvingLogits
@@ -262,6 +263,32 @@ def test_every_variant_has_its_row(monkeypatch, tmp_path):
     lite = [name for name, (_, arch) in architectures().items() if arch.size == "lite"]
     assert [row[0] for row in rows[2:] if row] == ["transformer_lite", *lite]
     assert rows[2][3:] == ["1.00", "1.00"] and rows[3][3] == f"{len(lite[0]):.2f}"
+
+
+def test_models_of_runs_are_measured_with_their_options(monkeypatch, tmp_path):
+    monkeypatch.setattr(models, "Setting", lambda threads: SMALL)
+    for name in ("suite_train", "suite_decode"):
+        monkeypatch.setattr(
+            benchmark_variants,
+            name,
+            lambda archs, setting, _: [{"ratio": models.build(archs[1], setting)[0].count}],
+        )
+    counted = property(lambda model: float(sum(p.numel() for p in model.parameters())))
+    monkeypatch.setattr(FairseqEncoderDecoderModel, "count", counted, raising=False)
+    run = tmp_path / "runs" / "wide" / "seed1"
+    run.mkdir(parents=True)
+    train = {"arch": "conv_transformer_lite", "lr": 1, "encoder-ffn-embed-dim": 340}
+    train |= {"share-decoder-input-output-embed": True, "ea-branch": None}
+    (run / "results.json").write_text(json.dumps({"settings": {"train": train}}))
+    out = tmp_path / "times.json"
+    options = ["--systems", str(tmp_path / "runs"), "--json", str(out), "--threads", "1"]
+    assert benchmark_variants.main(options) == 0
+    plain = models.build("conv_transformer_lite", SMALL)[0].count
+    units = (340 - 160) * (2 * 160 + 1) * 6
+    assert json.loads(out.read_text()) == {
+        "wide": {"training": plain + units, "decoding": plain + units}
+    }
+    assert benchmark_variants.main(["--systems", str(tmp_path / "typo")]) == 1
 
 
 @pytest.mark.slow

@@ -8,6 +8,8 @@ import subprocess
 
 import ablation
 import compare
+import compare_many
+import keep_runs
 import plot_training
 import time_to_match
 from tiny_translation import REPOSITORY
@@ -71,7 +73,18 @@ def test_every_run_is_listed_once_and_its_options_are_fairseqs(tmp_path, monkeyp
             *("pa_transformer_lite.layers_0.lr_1e-3", "ea_transformer_lite.learned_mixing"),
         )
     ]
-    expected += [f"en-fr/{model}.epochs_22/seed1" for model in models]
+    expected += [
+        f"de-en/{model}.epochs_22/seed{seed}"
+        for model in (
+            *("conv_transformer_lite", "ea_conv_transformer_lite", "mta_transformer_lite"),
+            *("talking_heads_transformer_lite", "ea_transformer_lite.learned_mixing"),
+            "pa_transformer_lite.lr_1e-3",
+        )
+        for seed in (2, 3)
+    ]
+    wide = ("conv_transformer_lite_wide", "transformer_lite_wide")
+    expected += [f"de-en/{model}.epochs_22/seed{seed}" for model in wide for seed in (1, 2, 3)]
+    expected += [f"en-fr/{model}.epochs_22/seed{seed}" for model in models for seed in (1, 2, 3)]
     expected += [f"en-de/{model}.published/seed1" for model in models]
     assert found == expected
     assert list(tmp_path.iterdir()) == [raw]
@@ -104,8 +117,10 @@ def test_every_report_is_a_command_that_its_script_takes(tmp_path):
         "scripts/time_to_match.py": time_to_match.make_parser(),
         "scripts/plot_training.py": plot_training.make_parser(),
         "scripts/ablation.py": ablation.make_parser(),
+        "scripts/compare_many.py": compare_many.make_parser(),
+        "scripts/keep_runs.py": keep_runs.make_parser(),
     }
-    made = commands("report", "--work-dir", str(tmp_path))
+    made = commands("keep", "report", "--work-dir", str(tmp_path))
     assert {script for script, _ in made} == set(parsers)
     for script, arguments in made:
         parsers[script].parse_args(arguments)  # ends the test where it does not
@@ -126,7 +141,7 @@ def test_reports_of_unfinished_runs_are_left_out_and_the_others_kept(tmp_path):
     kept = {path.name: path.read_text() for path in (tmp_path / "work" / "report").iterdir()}
     assert list(kept) == ["multi30k.en-fr.epochs_22.scores.md"]
     assert "| table |" in kept["multi30k.en-fr.epochs_22.scores.md"]
-    assert done.stdout.count("left out: ") == 3 * 4 - 1 + 1 + 1 + 2 * 13
+    assert done.stdout.count("left out: ") == 3 * 4 - 1 + 1 + 1 + 1 + 2 * 13
 
 
 def test_reports_are_of_the_seeds_that_both_models_have_finished(tmp_path):

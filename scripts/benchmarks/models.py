@@ -84,6 +84,11 @@ def baseline_of(arch: str) -> str:
 def build(arch: str, setting: Setting, seed: int = 1) -> tuple[torch.nn.Module, Any]:
     """A fresh model and a task that holds its dictionaries.
 
+    Args:
+        arch: an architecture, or one with options: "transformer_lite encoder-layers=3"
+        setting: of the benchmark
+        seed: of the weights
+
     Raises:
         ValueError: where fairseq knows no such architecture
     """
@@ -91,7 +96,9 @@ def build(arch: str, setting: Setting, seed: int = 1) -> tuple[torch.nn.Module, 
     from fairseq.models import ARCH_CONFIG_REGISTRY, ARCH_MODEL_REGISTRY
 
     import ea_fairseq.plugin  # noqa: F401  (registers the architectures)
+    from ea_fairseq.models.cost import parse
 
+    arch, options = options_of(arch)
     if arch not in ARCH_CONFIG_REGISTRY:
         raise ValueError(
             f"{arch}: no such architecture; choices: {', '.join(ARCH_CONFIG_REGISTRY)}"
@@ -104,14 +111,22 @@ def build(arch: str, setting: Setting, seed: int = 1) -> tuple[torch.nn.Module, 
         max_target_positions=1024,
         **setting.options,
     )
+    vars(args).update(vars(parse(arch, options)[0]))
     ARCH_CONFIG_REGISTRY[arch](args)
-    words = Dictionary()
-    for index in range(setting.vocabulary - len(words)):
-        words.add_symbol(f"w{index}")
-    task = SimpleNamespace(source_dictionary=words, target_dictionary=words)
+    symbols = Dictionary()
+    for index in range(setting.vocabulary - len(symbols)):
+        symbols.add_symbol(f"w{index}")
+    task = SimpleNamespace(source_dictionary=symbols, target_dictionary=symbols)
     torch.manual_seed(seed)
     model = ARCH_MODEL_REGISTRY[arch].build_model(args, task)
     return model.to(setting.device), task
+
+
+def options_of(model: str) -> tuple[str, dict[str, str | bool]]:
+    """The architecture and the options of "transformer_lite encoder-layers=3"."""
+    arch, *words = model.split()
+    parts = (word.partition("=") for word in words)
+    return arch, {name: value if equals else True for name, equals, value in parts}
 
 
 def batch(length: int, tokens: int, setting: Setting) -> dict[str, Any]:
