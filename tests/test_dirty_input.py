@@ -52,7 +52,7 @@ def translate(file, *more):
     return run("interactive", *generation(corpus(), trained() / "checkpoint_last.pt", *arguments))
 
 
-@pytest.mark.parametrize("buffering", [[], ["--buffer-size", "7"], ["--buffer-size", "1000"]])
+@pytest.mark.parametrize("buffering", [[], ["--buffer-size", "7"]])
 @pytest.mark.parametrize("skip", [[], ["--skip-invalid-size-inputs-valid-test"]])
 def test_odd_lines_are_answered_in_order_and_leave_the_others_alone(tmp_path, buffering, skip):
     lines = [line for odd in ODD for line in (odd, CLEAN[len(odd) % len(CLEAN)])]
@@ -195,7 +195,7 @@ LINES = st.lists(
 )
 
 
-@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=10, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(LINES, st.sampled_from([1, 2, 5]), st.booleans())
 @example([b"\xff\xfe", b"w1"], 1, True)
 def test_any_bytes_are_answered_or_known_as_another_file(lines, buffer_size, ended):

@@ -444,11 +444,12 @@ def test_half_precision_follows_float32(dtype, tolerance):
         torch.testing.assert_close(scores.float(), wanted, atol=tolerance, rtol=0)
 
 
-@every_setting
-def test_automatic_mixed_precision_trains_and_decodes(options):
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_automatic_mixed_precision_trains_and_decodes(variant):
     """As with --amp: parameters in float32, products in bfloat16, maps in float32 again."""
+    options = next(options for _, options in settings_of(variant))
     model = build_strong(**options).float()
-    if options.get("ea_variant") == "multi_token":  # sums of so many that rounding chose the maps
+    if variant == "multi_token":  # sums of so many that rounding chose the maps
         with torch.no_grad():
             for name, parameter in model.named_parameters():
                 parameter.mul_(0.3 if ".transform." in name else 1.0)

@@ -123,7 +123,7 @@ def test_python_m_is_the_same_program_by_another_name(tmp_path):
         assert epochs(tmp_path) == int(patience) + 1
 
 
-@pytest.mark.parametrize("option", ["--reset-meters", "--reset-optimizer"])
+@pytest.mark.parametrize("option", ["--reset-meters"])
 def test_it_is_forgotten_where_fairseq_forgets_the_best_score(tmp_path, option):
     train(tmp_path, "--patience", "1")
     train(tmp_path, "--patience", "1", option)

@@ -9,6 +9,7 @@ from ea_fairseq.attention.scores import SCORES
 from ea_fairseq.attention.variants import VARIANTS, architectures
 from ea_fairseq.guard.checkpoints.safe_loading import read_checkpoint
 
+pytestmark = pytest.mark.slow
 SMALL = ["--encoder-attention-heads", "4", "--decoder-attention-heads", "4", "--max-epoch", "1"]
 MODELS = {
     **{name: ["--arch", name] for name in architectures()},

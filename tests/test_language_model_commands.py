@@ -19,7 +19,7 @@ from fairseq_commands import USER_DIR, run
 from fairseq_commands import corpus as parallel_corpus
 from fairseq_commands import trained as trained_translation
 from pages import ROOT, commands
-from trained_language_models import BREAKS, SIZES, corpus, trained, training
+from trained_language_models import SIZES, corpus, trained, training
 
 from ea_fairseq import LanguageModel
 from ea_fairseq.guard.checkpoints.safe_loading import read_checkpoint
@@ -41,7 +41,7 @@ def perplexity(checkpoint, *more):
     return float(re.search(r"Perplexity: ([\d.]+)", done.output() + done.errors())[1])
 
 
-@pytest.mark.parametrize("mode", BREAKS)
+@pytest.mark.parametrize("mode", ["none", "eos"])
 def test_it_learns(mode):
     checkpoint = trained(mode) / "checkpoint_last.pt"
     found = perplexity(checkpoint, "--sample-break-mode", mode)

@@ -17,6 +17,7 @@ import torch
 from fairseq.checkpoint_utils import load_model_ensemble_and_task
 from fairseq.data import Dictionary
 from fairseq.data.data_utils import load_indexed_dataset
+from forked_steps import preprocess, recipe_in_forks
 from pages import blocks, commands
 from tiny_language import LINES, make_corpus
 from tiny_translation import REPOSITORY, arguments, write_yaml
@@ -24,7 +25,7 @@ from tiny_translation import REPOSITORY, arguments, write_yaml
 from ea_fairseq import LanguageModel
 from ea_fairseq.commands import generate as generate_command
 from ea_fairseq.commands import recipe as run_recipe
-from ea_fairseq.corpus import config, pipeline, subwords
+from ea_fairseq.corpus import binarize, config, pipeline, subwords
 from ea_fairseq.corpus.archives import extract
 from ea_fairseq.corpus.cldr import generate_alone
 from ea_fairseq.corpus.inputs import Source
@@ -33,6 +34,13 @@ from ea_fairseq.recipes.results.perplexity import read_losses
 from ea_fairseq.recipes.says.recipe import load_recipe, variants
 
 EXAMPLES = REPOSITORY / "examples" / "language_modeling"
+
+
+@pytest.fixture(autouse=True)
+def _in_forks(monkeypatch):
+    monkeypatch.setattr(binarize, "_run", preprocess)
+
+
 ARTICLE = " \n = A title = \n \n A <unk> dog <unk> sees a cat , 3 @,@ 000 times . \n A dog . \n"
 
 
@@ -246,14 +254,19 @@ def test_names_of_models_are_language_models():
 def recipes(tmp_path_factory):
     """A language model, trained and scored by one command."""
     folder = make_corpus(tmp_path_factory.mktemp("whole"))
-    assert main(folder) == 0
+    assert recipe_in_forks(given(folder)) == 0
     return folder
+
+
+def given(recipes, *options):
+    """The runner's arguments."""
+    fixed = arguments(recipes / "x", "--variant", "ea_transformer_lm_lite", *options)
+    return [str(recipes), *fixed[1:]]
 
 
 def main(recipes, *options):
     """The runner's exit code."""
-    given = arguments(recipes / "x", "--variant", "ea_transformer_lm_lite", *options)
-    return run_recipe.main([str(recipes), *given[1:]])
+    return run_recipe.main(given(recipes, *options))
 
 
 def run_of(recipes):
@@ -382,8 +395,8 @@ def untrained(tmp_path_factory):
     ],
 )
 def test_a_recipe_that_cannot_be_run_is_refused_in_one_line(untrained, options, message, capfd):
-    given = [word for option in options for word in ("--set", option)]
-    assert main(untrained, *given, "--dry-run") == 1
+    settings = [word for option in options for word in ("--set", option)]
+    assert main(untrained, *settings, "--dry-run") == 1
     (line,) = capfd.readouterr().err.strip().splitlines()
     assert message in line
 

@@ -5,8 +5,9 @@ from collections import Counter
 
 import prepare
 import pytest
+from forked_steps import preprocess
 
-from ea_fairseq.corpus import pipeline
+from ea_fairseq.corpus import binarize, pipeline
 from ea_fairseq.corpus.mixing import PartText, divide
 
 WORDS = {"de": "Haus Hund Straße läuft gehen".split(), "en": "house dog street walks go".split()}
@@ -89,7 +90,8 @@ def test_a_tag_is_one_token_in_front_and_all_else_is_as_without_it(tmp_path, unb
         assert (tagged / name).read_bytes() == (plain / name).read_bytes()
 
 
-def test_the_dictionary_has_the_tag(tmp_path):
+def test_the_dictionary_has_the_tag(tmp_path, monkeypatch):
+    monkeypatch.setattr(binarize, "_run", preprocess)
     corpus = write(tmp_path, "[real, {path: 'back.{lang}', tag: <BT>}]", "dictionary: separate\n")
     output = prepared(corpus, tmp_path / "out")
     expected = Counter(" ".join(lines(output / "bpe" / "train.de")).split())

@@ -5,15 +5,18 @@ import re
 import subprocess
 import sys
 
+import export_model
 import model_cost
 import pytest
 import references
 from fairseq_commands import corpus, generation, run, training
-from pages import DOCS, ROOT, blocks
+from pages import DOCS, blocks
 from reference import attention as reference_attention
 
 from ea_fairseq import testing
 from ea_fairseq.attention.variants import VARIANTS
+from ea_fairseq.commands import recipe as recipe_command
+from ea_fairseq.commands import translate as translate_command
 from ea_fairseq.guard.checkpoints.safe_loading import read_checkpoint
 
 ORACLE = """
@@ -70,46 +73,40 @@ def test_trains_saves_resumes_and_decodes(user_dir, tmp_path):
 
     # And as a model folder, in commands of their own.
     folder = tmp_path / "model"
-    export = [ROOT / "scripts" / "export_model.py", tmp_path / "checkpoint_last.pt", folder]
-    export += ["--data", corpus()]
-    translate = ["-m", "ea_fairseq.commands.translate", folder, "--input", tmp_path / "text"]
+    export = [export_model.main, tmp_path / "checkpoint_last.pt", folder, "--data", corpus()]
+    translate = [translate_command.main, folder, "--input", tmp_path / "text"]
     (tmp_path / "text").write_text("a b\n")
     for command, words in ((export, "is not"), (translate, "is not known")):
-        done = python(*command)
-        assert done.returncode == 1 and words in done.stderr and "--user-dir" in done.stderr
-        assert done.stderr.count("\n") == 1, done.stderr
-        done = python(*command, "--user-dir", user_dir)
-        assert done.returncode == 0, done.stderr
-    assert done.stdout.count("\n") == 1
-
-
-def python(*arguments):
-    command = [sys.executable, *map(str, arguments)]
-    return subprocess.run(command, capture_output=True, text=True, cwd=ROOT)
+        done = run(*command)
+        assert done.status == 1 and words in done.errors() and "--user-dir" in done.errors()
+        assert done.errors().count("\n") == 1, done.errors()
+        done = run(*command, "--user-dir", user_dir)
+        assert done.status == 0, done.errors()
+    assert done.output().count("\n") == 1
 
 
 def test_what_fails_in_a_folder_of_ones_own_is_told_in_a_line(tmp_path):
     wrong = tmp_path / "wrong"
     wrong.mkdir()
-    command = ["-m", "ea_fairseq.commands.translate", tmp_path, "--user-dir", wrong]
-    assert f"--user-dir {wrong}: is no folder with an __init__.py" in python(*command).stderr
+    command = [translate_command.main, tmp_path, "--user-dir", wrong]
+    assert f"--user-dir {wrong}: is no folder with an __init__.py" in run(*command).errors()
     (wrong / "__init__.py").write_text("\nraise RuntimeError('half done')\n")
-    done = python(*command)
-    assert done.stderr.count("\n") == 1 and done.returncode == 1
-    assert "RuntimeError: half done" in done.stderr and "__init__.py, line 2" in done.stderr
+    done = run(*command)
+    assert done.errors().count("\n") == 1 and done.status == 1
+    assert "RuntimeError: half done" in done.errors() and "__init__.py, line 2" in done.errors()
 
 
 def test_a_recipe_takes_it_with_seeds_of_its_own(user_dir, tmp_path):
     """The commands that train, translate and score get the folder; the average needs none."""
-    recipe = ["-m", "ea_fairseq.commands.recipe", "cldr.de-en", "--work-dir", tmp_path, "--dry-run"]
+    recipe = [recipe_command.main, "cldr.de-en", "--work-dir", tmp_path, "--dry-run"]
     recipe += ["--variant", "scaled_transformer_lite", "--seeds", "1", "2"]
-    done = python(*recipe, "--user-dir", user_dir)
-    assert done.returncode == 0, done.stderr
-    commands = [line for line in done.stdout.splitlines() if "fairseq_cli." in line]
+    done = run(*recipe, "--user-dir", user_dir)
+    assert done.status == 0, done.errors()
+    commands = [line for line in done.output().splitlines() if "fairseq_cli." in line]
     assert len(commands) == 4 and all(f"--user-dir {user_dir}" in c for c in commands)
     assert "--arch=scaled_transformer_lite" in commands[0]
-    done = python(*recipe)
-    assert done.returncode == 1 and "scaled_transformer_lite" in done.stderr
+    done = run(*recipe)
+    assert done.status == 1 and "scaled_transformer_lite" in done.errors()
 
 
 def test_its_options_are_its_own(user_dir, tmp_path):

@@ -414,7 +414,7 @@ def test_another_address_is_warned_of_and_ctrl_c_ends_it(translators):
         assert status == 200 and json.loads(body)[0]["name"] == "ea"
         assert ask(int(found[1]), "/", headers={"host": "evil.example"})[0] == 400
         process.send_signal(signal.SIGINT)
-        assert process.wait(timeout=30) == 0
+        assert process.wait(timeout=900) == 0
     finally:
         process.kill()
     error = process.stderr.read()

@@ -38,10 +38,9 @@ WORDS = {
 
 
 @pytest.fixture(autouse=True)
-def _in_forks(request, monkeypatch):
-    """fairseq-preprocess runs as it is installed in the first test, elsewhere in forks."""
-    if request.function is not test_an_own_corpus_becomes_binary_data_and_a_second_run_does_nothing:
-        monkeypatch.setattr(binarize, "_run", preprocess)
+def _in_forks(monkeypatch):
+    """fairseq-preprocess runs in forks; as it is installed in test_run_recipe.py."""
+    monkeypatch.setattr(binarize, "_run", preprocess)
 
 
 def modified(folder: Path) -> dict[Path, int]:

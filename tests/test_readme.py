@@ -7,7 +7,9 @@ import sys
 from importlib import metadata
 from pathlib import Path
 
+import model_cost
 import pytest
+import worst_differences
 from fairseq_commands import WORDS
 from pages import DOCS, README, ROOT, bash, commands
 
@@ -70,25 +72,27 @@ def test_every_shown_command_is_known_here():
     assert [c for c in COMMANDS if not c.strip().startswith(run_below)] == []
 
 
-def test_commands_within_sentences_run_and_print_what_the_page_says():
+def test_commands_within_sentences_run_and_print_what_the_page_says(capsys):
     text = "".join(page.read_text(encoding="utf-8") for page in (README, ARCHITECTURES, TESTING))
     inline = set(re.findall(r"`((?:python|bash) [\w/]+\.(?:py|sh))`", text))
     # Below, and in test_benchmark.py.
     inline -= {"bash scripts/test.sh", "python scripts/benchmark.py"}
     assert inline == {"python scripts/model_cost.py", "python tests/worst_differences.py"}
-    costs = run("python scripts/model_cost.py", ROOT)
+    assert model_cost.main([]) == 0
+    costs = capsys.readouterr().out
     for parameters in re.findall(r"\d+,\d{3},\d{3}", ARCHITECTURES.read_text()):
         assert parameters in costs
-    check_worst_differences("'a long chain' 'a chain' 'branches, evolving' pre-norm")
+    check_worst_differences(["a long chain", "a chain", "branches, evolving", "pre-norm"], capsys)
 
 
 @pytest.mark.slow
-def test_worst_differences_over_all_settings():
-    check_worst_differences("")
+def test_worst_differences_over_all_settings(capsys):
+    check_worst_differences([], capsys)
 
 
-def check_worst_differences(settings):
-    printed = run(f"python tests/worst_differences.py {settings}", ROOT)
+def check_worst_differences(settings, capsys):
+    worst_differences.main(settings)
+    printed = capsys.readouterr().out
     worst = re.findall(r"^(torch\.float\d+) +(.*?) +(\S+)$", printed, re.M)
     assert len(worst) == 6
     for dtype, property, difference in worst:
@@ -146,6 +150,7 @@ def test_test_command_passes_in_this_environment():
     assert re.search(r"\d+ passed", run(command, ROOT, SMALL[command]))
 
 
+@pytest.mark.slow
 def test_demo_prints_score_signature_and_ten_translations(tmp_path):
     (command,) = shown("bash examples/translation/demo.sh")
     more = f"{SMALL[command]} --work-dir {shlex.quote(str(tmp_path))}"

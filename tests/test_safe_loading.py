@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import torch
 from fairseq import checkpoint_utils
-from fairseq_commands import console_script, corpus, generation, run, trained, training
+from fairseq_commands import corpus, generation, run, trained, training
 
 from ea_fairseq.errors import UserError
 from ea_fairseq.guard.checkpoints.literal_settings import literal
@@ -89,15 +89,6 @@ def test_averaging_never_runs_code(malicious, tmp_path, monkeypatch, capsys):
     assert average_checkpoints.main(["--inputs", good, str(bad), "--output", str(output)]) == 1
     assert "posix.system" in capsys.readouterr().err
     assert not ran.exists() and not output.exists()
-
-
-@pytest.mark.parametrize("malicious", ["nested"], indirect=True)
-def test_installed_command_refuses_code(malicious):
-    bad, ran = malicious
-    done = console_script("generate", *generation(corpus(), bad))
-    assert done.returncode == 1 and not ran.exists()
-    assert done.stderr.splitlines()[-1].startswith("error: ") and "posix.system" in done.stderr
-    assert "Traceback" not in done.stderr
 
 
 def test_settings_in_a_checkpoint_never_run(state, tmp_path):
@@ -317,11 +308,10 @@ def test_every_kind_of_training_saves_what_can_be_loaded(tmp_path):
     kinds[3] += ["--eval-bleu-args", '{"beam": 1, "max_len_b": 5}', "--update-freq", "2"]
     kinds[3] += ["--best-checkpoint-metric", "bleu", "--maximize-best-checkpoint-metric"]
     for number, options in enumerate(kinds):
-        for epochs in ("1", "2"):  # the second resumes
-            arguments = training(corpus(), tmp_path / str(number), "--max-epoch", epochs)
-            done = run("train", *arguments, *options)
-            assert done.status == 0, done.errors()
-        assert "Loaded checkpoint" in done.output()
+        arguments = training(corpus(), tmp_path / str(number), "--max-epoch", "1", *options)
+        done = run("train", *arguments)
+        assert done.status == 0, done.errors()
+        assert read_checkpoint(str(tmp_path / str(number) / "checkpoint_last.pt"))
     found = read_checkpoint(str(tmp_path / "3" / "checkpoint_last.pt"))
     meters = {name: meter for _, name, _, meter in found["extra_state"]["metrics"]["valid"]}
     assert isinstance(meters["_bleu_counts"]["sum"], np.ndarray)

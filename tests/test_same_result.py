@@ -55,12 +55,17 @@ def folder_as_in_the_readme(folder):
     return folder
 
 
+def the_pages_training():
+    """Arguments of fairseq-train."""
+    _, arguments = shown("torchrun --standalone")[0].split('"$(command -v fairseq-train)"')
+    return [*shlex.split(arguments), *PLAIN, "--user-dir", USER_DIR]
+
+
 @pytest.fixture(scope="module")
 def one_process(tmp_path_factory):
     """The training of docs/fairseq.md in one process that puts two batches into an update."""
     folder = folder_as_in_the_readme(tmp_path_factory.mktemp("one"))
-    _, arguments = shown("torchrun --standalone")[0].split('"$(command -v fairseq-train)"')
-    arguments = [*shlex.split(arguments), *PLAIN, "--update-freq", "2", "--user-dir", USER_DIR]
+    arguments = [*the_pages_training(), "--update-freq", "2"]
     done = run("train", *arguments, before=lambda: os.chdir(folder))
     assert done.status == 0, done.errors()
     return folder / "checkpoints"
@@ -104,6 +109,15 @@ def launch(command, folder, *before, **env):
     )
 
 
+def test_two_processes_equal_one_with_two_batches(tmp_path, one_process, monkeypatch):
+    folder = folder_as_in_the_readme(tmp_path)
+    monkeypatch.chdir(folder)
+    commands = two_processes(the_pages_training(), free_port())
+    assert [command.wait().status for command in commands] == [0, 0], commands[0].errors()
+    assert_same_training(folder / "checkpoints", one_process)
+
+
+@pytest.mark.slow
 def test_two_processes_started_by_torchrun_equal_one_with_two_batches(tmp_path, one_process):
     folder = folder_as_in_the_readme(tmp_path)
     (command,) = shown("torchrun --standalone")
@@ -296,8 +310,7 @@ def test_maps_of_logits_beyond_1e4_stay_finite_with_finite_gradients(dtype):
 # Beam search.
 
 
-@pytest.mark.parametrize("seed", [1, 2])
-def test_translations_do_not_depend_on_batch_size_and_order(seed):
+def test_translations_do_not_depend_on_batch_size_and_order(seed=1):
     """fairseq's beam search in float32, with convolutions that show."""
     model = build_strong(seed=seed, ea_skip=ALL).float()
     lengths = torch.randint(1, 12, (64,), generator=torch.Generator().manual_seed(5)).tolist()

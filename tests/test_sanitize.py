@@ -32,6 +32,7 @@ def has(library):
     return Path(done.stdout.strip()).is_absolute()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind, library", [("address", "libasan.so"), ("thread", "libtsan.so")])
 def test_no_fault_is_found(kind, library):
     if not has(library):

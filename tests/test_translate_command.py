@@ -10,10 +10,12 @@ import subprocess
 import sys
 
 import pytest
+from forks import Fork
 from small_folders import answered, write_folder
 from time_limit import wait_for
 
 from ea_fairseq import Translator
+from ea_fairseq.commands.translate import main
 from ea_fairseq.inference.model_folder import Longest, Search
 from ea_fairseq.page import api
 
@@ -329,23 +331,21 @@ def test_an_interrupt_keeps_what_was_translated(folder, tmp_path, monkeypatch, c
 def test_a_job_managers_signal_keeps_what_was_translated(folder, tmp_path):
     """SIGTERM left the lines in a temporary file, which the next try emptied."""
     output, part = tmp_path / "out", tmp_path / "out.part"
-    command = program(folder, "--buffer-size", "1", "--output", str(output))
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stderr=subprocess.PIPE) as process:
-        process.stdin.write(b"w4\n")
-        process.stdin.flush()
-        temporary = tmp_path / ".out.tmp"
-        wait_for(lambda: temporary.exists() and temporary.stat().st_size)
-        process.terminate()
-        assert process.wait(timeout=120) == 130
-        assert f"{part} has what was written" in process.stderr.read().decode()
+    process = Fork(main, folder, "--buffer-size", "1", "--output", output)
+    process.stdin.write(b"w4\n")
+    process.stdin.flush()
+    temporary = tmp_path / ".out.tmp"
+    wait_for(lambda: temporary.exists() and temporary.stat().st_size)
+    process.terminate()
+    assert process.wait() == 130
+    assert f"{part} has what was written" in process.stderr.read().decode()
     assert part.read_text().count("\n") == 1 and list(tmp_path.iterdir()) == [part]
 
 
 def test_closed_standard_output_is_named(folder):
-    command = ["bash", "-c", 'echo w4 | "$@" >&-', "bash", *program(folder)]
-    done = subprocess.run(command, capture_output=True, text=True)
-    error = "ea-translate: error: standard output is closed: give --output FILE\n"
-    assert (done.returncode, done.stderr) == (1, error)
+    process = Fork(main, folder, closed=True)
+    error = b"ea-translate: error: standard output is closed: give --output FILE\n"
+    assert (process.wait(), process.stderr.read()) == (1, error)
 
 
 def test_help_imports_nothing_slow():
@@ -378,20 +378,17 @@ def test_a_pipe_is_answered_line_by_line_and_its_end_is_no_error(folder):
         child.stdout.close()
         child.stdin.write(b"w4\n" * 50)
         child.stdin.flush()
-        assert child.wait(timeout=120) == 1
+        assert child.wait() == 1
         assert child.stderr.read() == b""
 
 
 def test_a_terminal_gets_a_ready_sign_a_prompt_and_answers(folder):
     ours, theirs = pty.openpty()
-    with subprocess.Popen(
-        program(folder), stdin=theirs, stdout=subprocess.PIPE, stderr=subprocess.PIPE
-    ) as child:
-        os.close(theirs)
-        os.write(ours, b"w4\n")
-        assert child.stdout.readline().decode().strip() == Translator(folder).translate("w4")
-        os.write(ours, b"\x04")
-        assert child.wait(timeout=240) == 0
-        shown = child.stderr.read().decode()
+    child = Fork(main, folder, stdin=theirs)
+    os.write(ours, b"w4\n")
+    assert child.stdout.readline().decode().strip() == Translator(folder).translate("w4")
+    os.write(ours, b"\x04")
+    assert child.wait() == 0
+    shown = child.stderr.read().decode()
     os.close(ours)
     assert "ready: type de, read en; Ctrl-D ends\n> > \n" in shown

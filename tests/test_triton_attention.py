@@ -94,8 +94,9 @@ def assert_equal_to_torch(*inputs, tolerance=3e-6, causal=False):
 @pytest.mark.parametrize(
     "kernel_size, sizes",
     [
-        (1, [(4, (1, 1, 1)), (16, (2, 5, 7))]),
-        (3, [(1, (1, 2, 1)), (4, (3, 9, 4)), (8, (2, 5, 7)), (3, (2, 33, 40))]),
+        pytest.param(1, [(4, (1, 1, 1)), (16, (2, 5, 7))], marks=pytest.mark.slow),
+        pytest.param(3, [(8, (2, 5, 7)), (3, (2, 33, 40))], marks=pytest.mark.slow),
+        (3, [(1, (1, 2, 1)), (4, (3, 9, 4))]),
         (5, [(2, (2, 3, 7)), (5, (1, 6, 2))]),
     ],
 )
@@ -123,8 +124,8 @@ def test_long_sentences_equal_those_of_the_equations(attention, num_heads, lengt
         (2, (1, 31), 3, None, 0.0, torch.float32, True),
         (1, (2, 32), 1, "left", 0.3, torch.bfloat16, True),
         (1, (1, 33), 5, "right", 0.0, torch.float16, False),
-        (1, (1, 65), 3, "left", 0.3, torch.float32, True),
-        (16, (1, 4), 1, "right", 0.0, torch.float32, True),
+        pytest.param(1, (1, 65), 3, "left", 0.3, torch.float32, True, marks=pytest.mark.slow),
+        pytest.param(16, (1, 4), 1, "right", 0.0, torch.float32, True, marks=pytest.mark.slow),
     ],
 )
 def test_causal_maps_have_the_bits_of_whole_ones(
@@ -353,7 +354,13 @@ def test_keeps_no_map_for_the_gradient():
 
 
 @pytest.mark.parametrize("attention", ["decoder", "encoder-decoder"])
-@pytest.mark.parametrize("kernel_size, hide", [(1, True), (3, True), (3, False), (5, True)])
+@pytest.mark.parametrize(
+    "kernel_size, hide",
+    [
+        (3, True),
+        *(pytest.param(*x, marks=pytest.mark.slow) for x in ((1, True), (3, False), (5, True))),
+    ],
+)
 def test_steps_equal_those_of_the_equations(attention, kernel_size, hide):
     case = attention, 3, kernel_size, torch.float32, hide, min(kernel_size + 1, 5), DEVICE
     with torch.no_grad():
@@ -378,6 +385,7 @@ def test_steps_in_half_precision_have_its_rounding_alone():
             assert_close([found.float()], [step(torch.float32)], 1e-3)
 
 
+@pytest.mark.slow
 def test_torch_knows_the_operators():
     from ea_fairseq.kernels.triton_attention import evolving_attention
     from ea_fairseq.kernels.triton_step import evolving_attention_step
@@ -396,7 +404,7 @@ def test_torch_knows_the_operators():
         torch.library.opcheck(evolving_attention_step, arguments)
 
 
-@pytest.mark.parametrize("dropout", [0.0, 0.3])
+@pytest.mark.parametrize("dropout", [0.3])
 def test_compiles_without_a_break_in_the_graph(dropout):
     transform, tensors, visible = case("decoder", 2, (2, 4, 4), 3)
 

@@ -14,6 +14,7 @@ KERNELS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("capability", [80, 90])
 def test_the_largest_forms_spill_no_registers_and_fit_shared_memory(capability):
     """Most heads, wide heads, largest kernel, all that is optional, causal maps too. Heads of 40
@@ -30,6 +31,7 @@ def test_the_largest_forms_spill_no_registers_and_fit_shared_memory(capability):
     assert [form for form in forms if form.shared > SHARED[capability]] == []
 
 
+@pytest.mark.slow
 def test_small_forms_spill_no_registers():
     """Capability 8.0: the assembler does, for one program more on a multiprocessor, where nobody
     says what a thread may have. Narrow heads did, of causal maps and of float32."""
@@ -40,7 +42,7 @@ def test_small_forms_spill_no_registers():
     assert [form for form in forms if form.spilled] == []
 
 
-@pytest.mark.parametrize("capability", [80, 120])
+@pytest.mark.parametrize("capability", [80, pytest.param(120, marks=pytest.mark.slow)])
 def test_what_has_nothing_optional_compiles(capability):
     """Triton compiles what stands behind a return, which the interpreter never sees: a step of
     hypotheses that share their keys did not compile. For the newest chips, which take their own

@@ -44,6 +44,7 @@ def said(tmp_path_factory):
     return json.loads(found.stdout)
 
 
+@pytest.mark.slow
 def test_without_the_plugin_the_page_shows_what_is_seen(said):
     """fairseq's own commands and fairseq from Python: the page's first two rows."""
     for case in ("generate", "hub"):
@@ -55,6 +56,7 @@ def test_without_the_plugin_the_page_shows_what_is_seen(said):
     assert "TransformerModel.from_pretrained" in ROWS[1][0]
 
 
+@pytest.mark.slow
 def test_what_the_page_advises_then_helps(said):
     assert "the folder that `ea-recipe --user-dir` prints" in ROWS[0][2]
     code, output = said["generate with --user-dir"]

@@ -9,7 +9,6 @@ SIZES = [
     *("--decoder-embed-dim", "16", "--decoder-ffn-embed-dim", "16"),
     *("--decoder-attention-heads", "2", "--decoder-layers", "2"),
 ]
-BREAKS = ("none", "complete", "eos")
 
 
 @functools.cache

@@ -43,8 +43,8 @@ def differences(options: dict, dtype: torch.dtype) -> dict[str, float]:
     return worst
 
 
-def main() -> None:
-    names = sys.argv[1:] or list(SETTINGS)
+def main(names: list[str]) -> None:
+    names = names or list(SETTINGS)
     for dtype in (torch.float64, torch.float32):
         found = [differences(SETTINGS[name], dtype) for name in names]
         for name in found[0]:
@@ -52,4 +52,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    main(sys.argv[1:])
