@@ -70,6 +70,8 @@ class Worker {
     const std::vector<T> taps = forward_taps();
     each_sentence([&](int64_t n, Scratch& s) {
       mix(n, s);
+      ask_for(results.output, n + 1, m.tgt_len);
+      ask_for(results.evolved, n + 1);
       for (int64_t t = 0; t < m.tgt_len; ++t) {
         evolve(n, t, taps, s);
         for (int64_t h = 0; h < m.heads; ++h) {
@@ -93,6 +95,8 @@ class Worker {
     std::vector<Sums> sums(m.threads, Sums(m));
     each_sentence([&](int64_t n, Scratch& s) {
       mix(n, s);
+      ask_for(g.output, n + 1, m.tgt_len);
+      ask_for(g.evolved, n + 1);
       for (int64_t h = 0; h < m.heads; ++h)
         product_of_positions(g.output, m.values, T(1), n, h, s.grad(h, 0), s);
       s.clear_border(s.under);
@@ -221,6 +225,24 @@ class Worker {
   }
   int64_t count(int64_t x) const { return std::min(lanes<T>, m.src_len - x); }
 
+  // Memory is asked for a sentence's numbers while the one before is at work: it takes longer to
+  // answer than the processor can wait. Inlined, lest the compiler drops what has no result.
+  static constexpr int64_t bytes_ahead = 65536;  // a larger map would drive others from the cache
+  __attribute__((always_inline)) void ask_for(const Heads& heads, int64_t n, int64_t length) const {
+    if (n >= m.batch) return;
+    for (int64_t position = 0; position < length; ++position)
+      for (int64_t h = 0; h < m.heads; ++h)
+        ask_for(row<T>(heads, n, h, position), m.head_dim);
+  }
+  __attribute__((always_inline)) void ask_for(const void* map, int64_t n) const {
+    const int64_t count = m.heads * m.tgt_len * m.src_len;
+    if (map && n < m.batch && count * int64_t(sizeof(T)) <= bytes_ahead)
+      ask_for(at(map, n, 0, 0), count);
+  }
+  __attribute__((always_inline)) static void ask_for(const T* numbers, int64_t count) {
+    for (int64_t x = 0; x < count; x += 64 / sizeof(T)) __builtin_prefetch(numbers + x, 0, 2);
+  }
+
   // ---- Products of queries, keys and values
 
   // s.packed[position][x] = scaling * heads[position][x], in lines of `depth`.
@@ -234,11 +256,23 @@ class Worker {
   }
   // s.packed[x][position] = scaling * heads[position][x], in lines of `width`.
   void pack_columns(const Heads& heads, int64_t n, int64_t h, T scaling, T* packed) const {
-    for (int64_t x = 0; x < m.head_dim; ++x)
-      std::fill(packed + x * width + m.src_len, packed + (x + 1) * width, T(0));
-    for (int64_t position = 0; position < m.src_len; ++position) {
-      const T* from = row<T>(heads, n, h, position);
-      for (int64_t x = 0; x < m.head_dim; ++x) packed[x * width + position] = scaling * from[x];
+    constexpr int64_t side = Square<T>::side;
+    const int64_t whole = m.head_dim / side * side;
+    const T* from[side];
+    for (int64_t position = 0; position < width; position += side, packed += side) {
+      const int64_t count = std::min(side, m.src_len - position);
+      for (int64_t i = 0; i < count; ++i) from[i] = row<T>(heads, n, h, position + i);
+      for (int64_t x = 0; x < whole; x += side) {
+        Square<T> square;
+        for (int64_t i = 0; i < side; ++i)
+          square.rows[i] = i < count ? scaling * load<typename Square<T>::Row>(from[i] + x)
+                                     : typename Square<T>::Row{};
+        square.turn();
+        for (int64_t i = 0; i < side; ++i) store(packed + (x + i) * width, square.rows[i]);
+      }
+      for (int64_t x = whole; x < m.head_dim; ++x)
+        for (int64_t i = 0; i < side; ++i)
+          packed[x * width + i] = i < count ? scaling * from[i][x] : T(0);
     }
   }
 
@@ -341,6 +375,10 @@ class Worker {
 
   // A_in = alpha * carry + (1 - alpha) * logits, 0 in hidden entries.
   void mix(int64_t n, Scratch& s) const {
+    ask_for(m.queries, n + 1, m.tgt_len);
+    ask_for(m.keys, n + 1, m.src_len);
+    ask_for(m.values, n + 1, m.src_len);
+    ask_for(m.carry, n + 1);
     for (int64_t t = 0; t < m.tgt_len; ++t) {
       find_visible(n, t, s);
       s.firsts[t] = s.first;

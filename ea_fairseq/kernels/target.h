@@ -125,6 +125,30 @@ inline void store_part(T* to, Vector<T> vector, int64_t count) {
 
 #endif
 
+// ---- Rows become columns
+
+// As many rows of 16 bytes as each has numbers.
+template <typename T>
+struct Square {
+  static constexpr int64_t side = 16 / sizeof(T);
+  typedef T Row __attribute__((vector_size(16)));
+  Row rows[side];
+
+  void turn() {
+#if defined(__SSE2__)
+    if constexpr (side == 4) {
+      _MM_TRANSPOSE4_PS((__m128&)rows[0], (__m128&)rows[1], (__m128&)rows[2], (__m128&)rows[3]);
+      return;
+    }
+#endif
+    for (int64_t i = 0; i < side; ++i)
+      for (int64_t j = 0; j < i; ++j) {
+        const T number = rows[i][j];
+        rows[i][j] = rows[j][i], rows[j][i] = number;
+      }
+  }
+};
+
 // ---- Products of bytes
 
 // Four signed bytes in each lane, to be multiplied by four unsigned ones and added up: exact
