@@ -33,7 +33,7 @@ from ea_fairseq.files import read_json, write_json, write_lines  # noqa: E402
 
 ARCHS = ("ea_transformer_lite", "ea_transformer_base")
 TYPES = ("float32", "float16", "bfloat16")
-TESTS = "tests/test_triton_attention.py", "tests/test_triton_model.py"
+TESTS = "tests/core/test_triton_attention.py", "tests/core/test_triton_model.py"
 CORPUS = ROOT / "examples/translation/cldr.de-en/corpus.yml"
 # Losses of halves may differ from float32's by so much, and those of the GPU from the CPU's.
 LOSS_TOLERANCE, DEVICE_TOLERANCE = 0.05, 1e-3

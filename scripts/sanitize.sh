@@ -14,7 +14,7 @@ kind=${1:-}
 [ $# -gt 0 ] && shift
 case $kind in
   address) flags="-fsanitize=address,undefined -fno-sanitize-recover=undefined" watch=libasan.so ;;
-  thread) flags="-fsanitize=thread -Wl,-Bsymbolic tests/openmp_on_threads.cpp" watch=libtsan.so ;;
+  thread) flags="-fsanitize=thread -Wl,-Bsymbolic tests/thorough/openmp_on_threads.cpp" watch=libtsan.so ;;
   *) echo "sanitize.sh: error: choose from address, thread; not '$kind'" >&2; exit 2 ;;
 esac
 
@@ -39,7 +39,7 @@ if [ "$kind" = thread ] && setarch -R true 2>/dev/null; then fixed=(setarch -R);
 
 LD_PRELOAD="$(g++ -print-file-name=$watch) $(g++ -print-file-name=libstdc++.so)" \
   "${fixed[@]}" "$python" -m pytest -q -s -p no:cacheprovider \
-  tests/test_kernels.py tests/test_decoders.py tests/test_int8.py "$@"
+  tests/core/test_kernels.py tests/core/test_decoders.py tests/core/test_int8.py "$@"
 
 # The tests would pass without any library too.
 case $kind in address) symbol=__asan_ ;; thread) symbol=__tsan_ ;; esac

@@ -1,17 +1,20 @@
 #!/usr/bin/env bash
 # Passes the whole test suite, in an environment that it makes where there is none.
 #
-#   bash scripts/test.sh [--quick | arguments of pytest]
+#   bash scripts/test.sh [--thorough | arguments of pytest]
 #
-# --quick is the gate's form, whose time is limited and whose answer is the same for the same code:
-# it leaves out the tests that are marked slow, and hypothesis draws the same examples every time.
+# Without arguments all but what is thorough, which --thorough runs: sanitizers, every architecture,
+# ptxas, fuzzing, and what else takes long. The answer is the same for the same code: hypothesis
+# draws the same examples every time, but with --thorough.
 set -euo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/setup_env.sh"
 setup_env "$repository/requirements.txt" "$repository/requirements-test.txt"
 
-quick=()
-if [[ ${1:-} = --quick ]]; then
-  quick=(-m "not slow" --hypothesis-seed=0)
+part=()
+if [[ $# -eq 0 ]]; then
+  part=(-m "not thorough" --hypothesis-seed=0)
+elif [[ $1 = --thorough ]]; then
+  part=(-m thorough)
   shift
 fi
 
@@ -26,13 +29,15 @@ cd "$repository"
 # hangs ends its process (see pyproject.toml), and another one would begin the same test again.
 two=(-q -n 2 --max-worker-restart 0)
 OMP_NUM_THREADS=1 "$python" -m pytest "${two[@]}" --dist loadfile --no-loadscope-reorder \
-  "${quick[@]}" "$@"
+  "${part[@]}" "$@"
 if [[ $# -eq 0 ]]; then
   # What holds with the compiled attention maps must hold on torch alone.
-  OMP_NUM_THREADS=1 EA_FAIRSEQ_NATIVE=0 "$python" -m pytest "${two[@]}" --dist load "${quick[@]}" \
-    tests/test_ea_transformer.py tests/test_variants.py tests/test_multihead_attention.py
+  if [[ ${part[1]} != thorough ]]; then
+    OMP_NUM_THREADS=1 EA_FAIRSEQ_NATIVE=0 "$python" -m pytest "${two[@]}" --dist load "${part[@]}" \
+      tests/core/test_{ea_transformer,variants,multihead_attention}.py
+  fi
   # And what Triton computes on a GPU, interpreted here.
   OMP_NUM_THREADS=1 EA_FAIRSEQ_NATIVE=triton TRITON_INTERPRET=1 \
-    "$python" -m pytest "${two[@]}" --dist load "${quick[@]}" \
-    tests/test_triton_attention.py tests/test_triton_model.py
+    "$python" -m pytest "${two[@]}" --dist load "${part[@]}" \
+    tests/core/test_triton_{attention,model}.py
 fi

@@ -23,9 +23,13 @@ LONGEST = (
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """The longest files first; in a file, and of the others, nothing changes its place."""
+    """The longest files first; in a file, and of the others, nothing changes its place. All of
+    tests/thorough is marked so."""
     place = {name: number for number, name in enumerate(LONGEST)}
     items.sort(key=lambda item: place.get(item.path.stem, len(place)))
+    for item in items:
+        if item.path.parent.name == "thorough":
+            item.add_marker("thorough")
 
 
 @pytest.fixture(autouse=True)

@@ -6,11 +6,12 @@ runs; its difference is that of the mean scores of the runs drawn, on the senten
 
 Of n runs n - 1 are drawn, with replacement. Drawing n would make the variance of their mean too
 small by (n - 1) / n, a third of it with three runs; with n - 1 it is right (Rao and Wu, 1988). Two
-things stay wrong (``tests/false_alarms.py`` measures both). What one run makes of a sentence, and
-another run would not, is drawn twice, with the run and with the sentence: no bootstrap of both is
-free of that (Owen, 2007), which makes intervals too wide and p too large. And two or three runs say
-little about how widely seeds scatter, which makes p too small where they scatter more than
-sentences. A single run says nothing about it: then sentences alone are left to chance.
+things stay wrong (``tests/thorough/false_alarms.py`` measures both). What one run makes of a
+sentence, and another run would not, is drawn twice, with the run and with the sentence: no
+bootstrap of both is free of that (Owen, 2007), which makes intervals too wide and p too large. And
+two or three runs say little about how widely seeds scatter, which makes p too small where they
+scatter more than sentences. A single run says nothing about it: then sentences alone are left to
+chance.
 """
 
 from __future__ import annotations

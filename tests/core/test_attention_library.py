@@ -1,0 +1,634 @@
+"""The attention library without fairseq: Attention, Encoder, attend, steps, what they refuse."""
+
+import contextlib
+import itertools
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import torch
+from reference import attention as reference_attention
+from torch import nn
+from torch.utils.checkpoint import checkpoint
+
+from ea_fairseq.attention import (
+    VARIANTS,
+    Attention,
+    AttentionCache,
+    Encoder,
+    attend,
+    attend_step,
+    build_transform,
+    visible_pairs,
+)
+from ea_fairseq.attention.contract import Place
+from ea_fairseq.attention.functional import _without_overlap
+from ea_fairseq.errors import UserError
+from ea_fairseq.kernels.library import torch_alone
+
+WIDTH, HEADS, LENGTHS = 12, 4, (6, 4, 1, 3, 6)
+STRONG = {"beta": 0.6, "kernel_size": 3}
+KINDS = ("encoder", "decoder", "encoder-decoder")
+
+
+def padding_of(lengths, left=False, longest=None):
+    longest = longest or max(lengths)
+    places = torch.arange(longest)
+    lengths = torch.tensor(lengths)[:, None]
+    return places < longest - lengths if left else places >= lengths
+
+
+def strong(module):
+    """Parameters of the maps drawn large, so that nothing is lost in rounding."""
+    with torch.no_grad():
+        for name, parameter in module.named_parameters():
+            if "transform" in name or "scores" in name:
+                parameter.normal_()
+    return module.double().eval()
+
+
+def attention(kind, layer=0, **options):
+    torch.manual_seed(layer)
+    return strong(Attention(WIDTH, HEADS, kind, layer=layer, num_layers=2, **STRONG, **options))
+
+
+def two_layers(kind, **options):
+    return [attention(kind, layer, **options) for layer in range(2)]
+
+
+def skipping(kind):
+    return {"skip": kind, "alpha": 0.4}
+
+
+def run_two(layers, query, key=None, padding=None, query_padding=None, bias=None):
+    """Output, carry and probabilities of each of two layers, one on top of the other."""
+    carry, results = None, []
+    for layer in layers:
+        query, carry, probs = layer(
+            query, key, padding, carry, query_padding=query_padding, bias=bias, need_probs=True
+        )
+        results.append((query, carry, probs))
+    return results
+
+
+def by_loops(layer, options, query, key, carry, bias):
+    """One sentence through one attention: equation (4) of arXiv 2102.12895 in loops."""
+    named = {name: p.detach().numpy() for name, p in layer.named_parameters()}
+    project = {
+        one: x.numpy() @ named[f"{one}_proj.weight"].T + named[f"{one}_proj.bias"]
+        for one, x in (("q", query), ("k", key), ("v", key))
+    }
+    heads = {n: x.reshape(len(x), HEADS, -1).transpose(1, 0, 2) for n, x in project.items()}
+    logits = np.einsum("htd,hsd->hts", heads["q"], heads["k"]) / np.sqrt(WIDTH // HEADS)
+    visible = np.ones(logits.shape[1:], dtype=bool)
+    if layer.kind == "decoder":
+        visible = np.tril(visible)
+    carry, probs, output = reference_attention(
+        "evolving",
+        (logits + bias) * visible,
+        carry,
+        visible,
+        {name.removeprefix("transform."): p for name, p in named.items() if "transform" in name},
+        Place(layer.kind, HEADS, WIDTH // HEADS, 0 if carry is None else 1, 2),
+        options,
+        (heads["q"], heads["k"], heads["v"]),
+    )
+    output = output.transpose(1, 0, 2).reshape(len(query), WIDTH)
+    return output @ named["out_proj.weight"].T + named["out_proj.bias"], carry, probs
+
+
+@pytest.mark.parametrize("left", [False, True], ids=["right", "left"])
+@pytest.mark.parametrize("kind", KINDS)
+def test_equals_loops_and_sentences_alone(kind, left):
+    layers = two_layers(kind, **skipping(kind))
+    torch.manual_seed(5)
+    query = torch.randn(len(LENGTHS), max(LENGTHS), WIDTH, dtype=torch.float64)
+    key, src_lengths = None, LENGTHS
+    if kind == "encoder-decoder":
+        src_lengths = (3, 5, 2, 1, 4)
+        key = torch.randn(len(LENGTHS), max(src_lengths), WIDTH, dtype=torch.float64)
+    bias = torch.randn(1, HEADS, max(LENGTHS), max(src_lengths), dtype=torch.float64)
+    padding, query_padding = padding_of(src_lengths, left), padding_of(LENGTHS, left)
+    query[query_padding] = 1e3
+    chosen = VARIANTS["evolving"].options(**STRONG, **skipping(kind))
+    given = (query_padding,) if key is not None else (None,)
+    with torch.no_grad():
+        batch = run_two(layers, query, key, padding, *given, bias)
+        for sentence in range(len(LENGTHS)):
+            rows, columns = ~query_padding[sentence], ~padding[sentence]
+            x = query[sentence, rows]
+            y = None if key is None else key[sentence, columns]
+            added = bias[:, :, rows][:, :, :, columns]
+            alone = run_two(layers, x[None], None if y is None else y[None], bias=added)
+            carry = None
+            for layer, (outputs, carries, maps), ours in zip(layers, batch, alone, strict=True):
+                expected, carry, probs = by_loops(
+                    layer, chosen, x, x if y is None else y, carry, added[0].numpy()
+                )
+                where = np.ix_(range(HEADS), rows.numpy(), columns.numpy())
+                for found in (
+                    (outputs[sentence, rows], carries[sentence].numpy()[where], maps[sentence]),
+                    (ours[0][0], ours[1][0].numpy(), ours[2][0]),
+                ):
+                    np.testing.assert_allclose(found[0], expected, atol=1e-10)
+                    np.testing.assert_allclose(found[1], carry, atol=1e-10)
+                np.testing.assert_allclose(maps[sentence].numpy()[where], probs, atol=1e-10)
+                x = torch.from_numpy(expected)
+
+
+@pytest.mark.parametrize("batch_first", [True, False])
+@pytest.mark.parametrize("kind", KINDS[1:])
+def test_steps_equal_the_full_pass_while_hypotheses_move(kind, batch_first):
+    layers = two_layers(kind, batch_first=batch_first, **skipping(kind))
+    torch.manual_seed(6)
+    bsz, tgt_len, src_len = 7, 5, 4
+    turn = (lambda x: x) if batch_first else (lambda x: x.transpose(0, 1))
+    query = torch.randn(bsz, tgt_len, WIDTH, dtype=torch.float64)
+    key, padding = None, padding_of((5, 3, 1, 5, 4, 2, 5), left=True)
+    query_padding = None
+    if kind == "encoder-decoder":
+        key = torch.randn(bsz, src_len, WIDTH, dtype=torch.float64)
+        query_padding, padding = padding, padding_of((4, 2, 1, 3, 4, 4, 2))
+    bias = torch.randn(1, HEADS, tgt_len, src_len if key is not None else tgt_len)
+    orders = {1: [2, 0, 0, 5, 6, 1, 3], 2: [6, 2, 1, 4, 0], 4: [3, 1, 1]}
+    with torch.no_grad():
+        turned = None if key is None else turn(key)
+        full = run_two(layers, turn(query), turned, padding, query_padding, bias)
+        caches, sentences = [AttentionCache() for _ in layers], torch.arange(bsz)
+        for t in range(tgt_len):
+            if t in orders:
+                order = torch.tensor(orders[t])
+                sentences = sentences[order]
+                for cache in caches:
+                    cache.reorder(order)
+            x, carry = turn(query[sentences, t : t + 1]), None
+            columns = src_len if key is not None else t + 1
+            for layer, cache, (outputs, carries, maps) in zip(layers, caches, full, strict=True):
+                if key is None:
+                    more = {"padding": padding[sentences, t : t + 1]}
+                else:
+                    more = {"query_padding": query_padding[sentences, t : t + 1]}
+                    if t == 0:
+                        more |= {"key": turned, "padding": padding}
+                x, carry, probs = layer.step(
+                    x,
+                    cache,
+                    carry=carry,
+                    bias=bias[:, :, t : t + 1, :columns],
+                    need_probs=True,
+                    **more,
+                )
+                for found, expected in (
+                    (turn(x)[:, 0], turn(outputs)[sentences, t]),
+                    (carry[:, :, 0], carries[sentences, :, t, :columns]),
+                    (probs[:, :, 0], maps[sentences, :, t, :columns]),
+                ):
+                    torch.testing.assert_close(found, expected, atol=1e-10, rtol=1e-10)
+
+
+def test_hypotheses_of_a_sentence_may_share_its_keys():
+    layer = attention("encoder-decoder")
+    query, key = torch.randn(6, 1, WIDTH).double(), torch.randn(2, 3, WIDTH).double()
+    shared, apart = AttentionCache(), AttentionCache()
+    with torch.no_grad():
+        one = layer.step(query, shared, key)[0]
+        other = layer.step(query, apart, key.repeat_interleave(3, dim=0))[0]
+        torch.testing.assert_close(one, other)
+        for cache in (shared, apart):
+            cache.reorder(torch.tensor([1, 0, 2, 5, 5, 3]))
+        torch.testing.assert_close(layer.step(query, shared)[0], layer.step(query, apart)[0])
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("scores", ["additive", "dense_synthesizer", "random_synthesizer"])
+def test_other_scores_and_variants(kind, scores):
+    """Every parameter gets a gradient; what nobody reads is not projected."""
+    for variant in ("evolving", "residual", "plain"):
+        layer = Attention(WIDTH, HEADS, kind, variant, scores=scores, max_positions=9)
+        key = torch.randn(2, 5, WIDTH) if kind == "encoder-decoder" else None
+        layer(torch.randn(2, 5, WIDTH), key)[0].square().sum().backward()
+        for name, parameter in layer.named_parameters():
+            # A bias of all keys alike moves no softmax.
+            assert parameter.grad is not None, f"{variant}: {name}"
+
+
+@pytest.mark.parametrize("compiled", [True, False])
+@pytest.mark.parametrize("with_carry", [True, False])
+def test_a_bias_is_added_before_the_transform(compiled, with_carry):
+    """Values and gradients, compiled and not: to the equations written out."""
+    torch.manual_seed(2)
+    layer = int(with_carry)
+    transform = build_transform("evolving", HEADS, 3, layer=layer, num_layers=2, **STRONG).double()
+    padding = padding_of((5, 3), left=True)
+    visible = visible_pairs(padding, padding)
+    inputs = [torch.randn(2, HEADS, 5, 3).double().requires_grad_() for _ in range(3)]
+    inputs.append(torch.randn(1, HEADS, 5, 5).double().requires_grad_())
+    if with_carry:
+        inputs.append(torch.randn(2, HEADS, 5, 5).double().requires_grad_())
+    queries, keys, values, bias = inputs[:4]
+    carry = inputs[4].masked_fill(~visible, 0) if with_carry else None
+
+    logits = 3**-0.5 * queries @ keys.transpose(2, 3) + bias
+    z, _ = transform(logits, visible, carry)
+    probs = z.masked_fill(~visible, -1e300).softmax(-1) * visible
+    wanted = probs @ values, z, probs
+    with contextlib.nullcontext() if compiled else torch_alone():
+        found = attend(
+            transform, *inputs[:3], visible=visible, carry=carry, bias=bias, need_probs=True
+        )
+    parameters = [*inputs, *transform.parameters()]
+    for one, other in zip(found, wanted, strict=True):
+        torch.testing.assert_close(one, other, atol=1e-10, rtol=1e-10)
+    grads = [
+        torch.autograd.grad(sum(one.pow(2).sum() for one in result), parameters, retain_graph=True)
+        for result in (found, wanted)
+    ]
+    for one, other in zip(*grads, strict=True):
+        torch.testing.assert_close(one, other, atol=1e-9, rtol=1e-9)
+
+
+@pytest.mark.parametrize("norm_first", [False, True])
+def test_the_neutral_encoder_is_torchs(norm_first):
+    torch.manual_seed(1)
+    layer = nn.TransformerEncoderLayer(
+        WIDTH, HEADS, 20, activation="gelu", batch_first=True, norm_first=norm_first
+    )
+    plain = nn.TransformerEncoder(layer, 3, nn.LayerNorm(WIDTH), enable_nested_tensor=False)
+    for parameter in plain.parameters():
+        nn.init.normal_(parameter, std=0.5)
+    given = dict(norm_first=norm_first, activation="gelu", norm=True)
+    encoder = Encoder(3, WIDTH, HEADS, 20, alpha=0.0, beta=0.0, **given)
+    loaded = encoder.load_state_dict(plain.state_dict(), strict=False)
+    assert loaded.unexpected_keys == []
+    assert all(".transform.convolution." in name for name in loaded.missing_keys)
+    assert len(loaded.missing_keys) == 2 * 3
+    x, padding = torch.randn(5, 6, WIDTH), padding_of(LENGTHS, left=True)
+    expected = plain.eval()(x, src_key_padding_mask=padding)
+    found = encoder.eval()(x, padding)
+    torch.testing.assert_close(found[~padding], expected[~padding], atol=1e-5, rtol=1e-5)
+    evolved = Encoder(3, WIDTH, HEADS, 20, alpha=0.4, beta=0.4, **given)
+    evolved.load_state_dict(encoder.state_dict())
+    assert (evolved.eval()(x, padding) - expected)[~padding].abs().max() > 1e-2
+
+
+def test_torchs_attention_with_other_widths_loads():
+    plain = nn.MultiheadAttention(WIDTH, HEADS, batch_first=True, kdim=10, vdim=10)
+    layer = Attention(WIDTH, HEADS, "encoder-decoder", kdim=10, beta=0.0)
+    loaded = layer.load_state_dict(plain.state_dict(), strict=False)
+    assert not loaded.unexpected_keys
+    assert all("transform" in name for name in loaded.missing_keys)
+    query, key, padding = torch.randn(2, 4, WIDTH), torch.randn(2, 5, 10), padding_of((5, 3))
+    nn.init.normal_(layer.q_proj.bias)
+    plain.load_state_dict(
+        {"in_proj_bias": torch.cat([layer.q_proj.bias, torch.zeros(2 * WIDTH)])}, strict=False
+    )
+    expected = plain(query, key, key, key_padding_mask=padding)[0]
+    torch.testing.assert_close(layer(query, key, padding)[0], expected, atol=1e-5, rtol=1e-5)
+
+
+def test_an_encoder_begins_as_torchs():
+    """Sizes of the weights drawn: what one trains from is no other model."""
+    torch.manual_seed(0)
+    ours = Encoder(1, 64, 4, 128).layers[0].self_attn
+    plain = nn.MultiheadAttention(64, 4)
+    for name, part in zip("qkv", plain.in_proj_weight.chunk(3), strict=True):
+        drawn = getattr(ours, f"{name}_proj").weight
+        assert abs(drawn.std() / part.std() - 1) < 0.05 and ours.q_proj.bias.eq(0).all()
+
+
+class Separable(nn.Module):
+    """Depthwise-separable: a kernel for each head, and a mixture of heads."""
+
+    def __init__(self, num_heads, kernel_size):
+        super().__init__()
+        self.depthwise = nn.Parameter(torch.randn(num_heads, kernel_size, kernel_size))
+        self.pointwise = nn.Parameter(torch.randn(num_heads, num_heads))
+        self.bias = nn.Parameter(torch.randn(num_heads))
+
+    def kernel(self):
+        return self.pointwise[:, :, None, None] * self.depthwise
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_convolution_can_be_given(kind):
+    """It computes what the whole kernel does, cut to its region; and goes row by row."""
+    given = Separable(HEADS, 3)
+    layer = Attention(WIDTH, HEADS, kind, convolution=given, **STRONG).double()
+    whole = Attention(WIDTH, HEADS, kind, **STRONG).double()
+    whole.load_state_dict(layer.state_dict(), strict=False)
+    with torch.no_grad():
+        whole.transform.convolution.weight.copy_(given.kernel())
+        whole.transform.convolution.bias.copy_(given.bias)
+    query = torch.randn(2, 5, WIDTH).double()
+    key = torch.randn(2, 4, WIDTH).double() if kind == "encoder-decoder" else None
+    output = layer(query, key)[0]
+    torch.testing.assert_close(output, whole(query, key)[0])
+    output.square().sum().backward()
+    assert all(p.grad is not None and p.grad.ne(0).any() for p in given.parameters())
+    names = {name for name, _ in layer.transform.named_parameters()}
+    assert names == {f"convolution.module.{n}" for n in ("depthwise", "pointwise", "bias")}
+    if kind != "encoder":
+        cache = AttentionCache()
+        with torch.no_grad():
+            rows = [
+                layer.step(query[:, t : t + 1], cache, key if t == 0 else None)[0] for t in range(5)
+            ]
+        torch.testing.assert_close(torch.cat(rows, dim=1), output)
+
+
+def test_an_encoder_makes_a_convolution_for_each_layer():
+    encoder = Encoder(2, WIDTH, HEADS, 8, convolution=Separable)
+    modules = [layer.self_attn.transform.convolution.module for layer in encoder.layers]
+    assert modules[0] is not modules[1]
+    with pytest.raises(UserError, match="a function of .* not one module for all"):
+        Encoder(2, WIDTH, HEADS, 8, convolution=Separable(HEADS, 3))
+    for wrong, words in (
+        (lambda heads, size: Separable(heads, size + 2), r"kernel\(\) must be .* \(4, 4, 3, 3\)"),
+        (lambda heads, size: nn.Identity(), r"Identity: its kernel\(\) must be .* not NoneType"),
+    ):
+        with pytest.raises(UserError, match=words):
+            Encoder(1, WIDTH, HEADS, 8, convolution=wrong)
+    with pytest.raises(UserError, match="residual has none here"):
+        Encoder(1, WIDTH, HEADS, 8, variant="residual", convolution=Separable)
+
+
+# What trains models in other people's programs.
+
+
+def small_encoder():
+    torch.manual_seed(3)
+    encoder = Encoder(3, WIDTH, HEADS, 8, dropout=0.0, alpha=0.4, beta=0.5)
+    return encoder, torch.randn(5, 6, WIDTH), padding_of(LENGTHS)
+
+
+def gradients(encoder, output, padding):
+    loss = output.masked_fill(padding.unsqueeze(-1), 0).pow(2).sum()
+    return torch.autograd.grad(loss, list(encoder.parameters()))
+
+
+def test_checkpointing_changes_no_gradient():
+    encoder, x, padding = small_encoder()
+    expected = gradients(encoder, encoder(x, padding), padding)
+    output, carry = x, None
+    for layer in encoder.layers:
+        output, carry = checkpoint(layer, output, padding, carry, use_reentrant=False)
+    for one, other in zip(gradients(encoder, output, padding), expected, strict=True):
+        torch.testing.assert_close(one, other, atol=1e-5, rtol=1e-4)
+
+
+def test_autocast_keeps_maps_in_float32():
+    encoder, x, padding = small_encoder()
+    with torch.autocast("cpu", torch.bfloat16):
+        output, carry = encoder.layers[0](x, padding)
+        found = encoder(x, padding)
+    assert carry.dtype == torch.float32 and output.shape == x.shape
+    apart = (found.float() - encoder(x, padding))[~padding].abs().max()
+    assert 0 < apart < 0.2  # bfloat16 has three digits
+
+
+def test_bfloat16_and_float64_go_through():
+    encoder, x, padding = small_encoder()
+    expected = encoder(x, padding)[~padding]
+    double = encoder.double()(x.double(), padding)[~padding]
+    torch.testing.assert_close(double.float(), expected, atol=1e-5, rtol=1e-5)
+    half = encoder.bfloat16()(x.bfloat16(), padding)[~padding]
+    torch.testing.assert_close(half.float(), expected, atol=0.2, rtol=0.2)
+
+
+@pytest.mark.thorough
+def test_torch_compile_changes_nothing():
+    encoder, x, padding = small_encoder()
+    expected = encoder(x, padding)
+    found = torch.compile(encoder, backend="aot_eager")(x, padding)
+    torch.testing.assert_close(found[~padding], expected[~padding], atol=1e-5, rtol=1e-5)
+    pairs = zip(
+        gradients(encoder, found, padding), gradients(encoder, expected, padding), strict=True
+    )
+    for one, other in pairs:
+        torch.testing.assert_close(one, other, atol=1e-4, rtol=1e-4)
+
+
+def test_distributed_training_waits_for_no_parameter(process_group):
+    with process_group():
+        for variant in VARIANTS:
+            if "encoder" in VARIANTS[variant].serves:
+                encoder = Encoder(2, WIDTH, HEADS, 8, dropout=0.0, variant=variant)
+                model = nn.parallel.DistributedDataParallel(encoder)
+                for _ in range(2):  # the second pass finds what the first has not reduced
+                    model(torch.randn(2, 4, WIDTH)).pow(2).sum().backward()
+        model = None  # the last to hold the group, it may hang
+
+
+# What is refused.
+
+
+def test_options_are_the_variants_own():
+    for given, words in (
+        ({"alpha": 2}, r"^alpha must be a number in \[0, 1\], not 2"),
+        ({"alfa": 0.1}, "^alfa is no option of evolving .*: perhaps you meant alpha"),
+        ({"kernel_size": 4}, "^kernel_size must be"),
+        ({"variant": "evolve"}, "^variant must be one of .*: perhaps you meant evolving"),
+        ({"alpha": 0.1}, "^alpha would have no effect: num_layers=1 has no layer below"),
+        ({"variant": "multi_token", "head_group": 3}, "^head_group must divide the 4 heads"),
+        ({"kind": "cross"}, "^kind must be one of encoder, decoder, encoder-decoder, not 'cross'"),
+        ({"kind": "decoder", "alpha": 0.1}, "^alpha would have no effect: skip encoder gives"),
+        ({"variant": "bird_eye"}, "^bird_eye serves decoder attention, not kind='encoder'"),
+        ({"num_heads": 5}, "^num_heads must divide embed_dim 12, not 5"),
+        ({"scores": "addition"}, "^scores must be one of .*: perhaps you meant additive"),
+        ({"kdim": 3}, "^kdim is for kind='encoder-decoder'"),
+        ({"layer": 2, "num_layers": 2}, "^layer must be from 0 to 1 .* not 2"),
+        (
+            {"convolution": lambda heads, size: None},
+            "^convolution must make a module, not NoneType",
+        ),
+    ):
+        with pytest.raises(UserError, match=words):
+            Attention(WIDTH, **{"num_heads": HEADS, **given})
+    with pytest.raises(UserError, match="^activation must be one of relu, gelu"):
+        Encoder(1, WIDTH, HEADS, activation="tanhh")
+
+
+def test_inputs_that_do_not_fit_are_named():
+    x, other = torch.randn(2, 5, WIDTH), torch.randn(2, 3, WIDTH)
+    padding = padding_of((5, 2))
+    encoder, cross = Attention(WIDTH, HEADS), Attention(WIDTH, HEADS, "encoder-decoder")
+    second = Attention(WIDTH, HEADS, layer=1, num_layers=2)
+    synthesizer = Attention(WIDTH, HEADS, scores="random_synthesizer", max_positions=4)
+    for call, words in (
+        (lambda: encoder(x, other), "key is for kind='encoder-decoder'"),
+        (lambda: encoder(x, None, padding.float()), r"padding must be torch.bool \(2, 5\)"),
+        (lambda: encoder(x, None, padding.t()), r"padding must be .* \(2, 5\).* not .*\(5, 2\)"),
+        (lambda: encoder(x, None, [5, 2]), "padding must be .* not a list"),
+        (lambda: encoder(x, carry=torch.zeros(2, 4, 5, 5)), "carry .* this attention is layer=0"),
+        (lambda: second(x), "carry is missing: this attention is layer=1 and goes on from"),
+        (lambda: second(x, carry=torch.zeros(2, 3, 5, 5)), r"carry must be \(2, 4, 5, 5\)"),
+        (lambda: second(x, carry=encoder(x)), r"carry must be \(2, 4, 5, 5\), not a tuple"),
+        (lambda: synthesizer(x), "^a sentence of 5 tokens is longer than max_positions 4, "),
+        (lambda: encoder(x, bias=torch.zeros(4, 5, 4)), r"bias must be broadcastable to \(2, 4"),
+        (lambda: encoder(x, query_padding=padding), "query_padding is for"),
+        (lambda: encoder(x[0]), r"query and key have three dimensions, not \(5, 12\)"),
+        (lambda: encoder.step(x, AttentionCache()), "kind='encoder' has no steps"),
+        (lambda: cross(x), "kind='encoder-decoder' needs a key"),
+        (lambda: cross(x, torch.randn(3, 3, WIDTH)), "key has 3 sentences for 2 of the query"),
+        (lambda: cross(x, other[:1]), "key has 1 sentences for 2 of the query"),
+        (lambda: cross(x, other[..., :5]), "key must be 12 wide, not 5"),
+        (lambda: encoder(x[..., :5]), "query must be 12 wide, not 5"),
+        (lambda: encoder(x, bias=torch.ones(1, 1, 5, 5).bool()), "bias must be floating-point"),
+        (lambda: cross.step(x, AttentionCache(), other), "query must be one position, not 5"),
+        (lambda: cross.step(x[:, :1].repeat(2, 1, 1)[:3], AttentionCache(), other), "2 sentences"),
+    ):
+        with pytest.raises(UserError, match=words):
+            call()
+
+
+def test_a_cache_serves_one_attention():
+    """Shared between layers, keys of one would be the other's."""
+    layers = two_layers("decoder")
+    cache, x = AttentionCache(), torch.randn(2, 1, WIDTH).double()
+    layers[0].step(x, cache)
+    with pytest.raises(UserError, match="cache is another attention's"):
+        layers[1].step(x, cache)
+
+
+def test_a_carry_goes_from_layer_to_layer():
+    """Without one, maps would not evolve and nobody would see it; in steps and by hand as well."""
+    x, maps = torch.randn(2, 1, WIDTH), torch.zeros(2, HEADS, 1, 1)
+    skips = {"num_layers": 2, **skipping("decoder")}
+    row = heads(2, HEADS, 1, 3)
+    for layer, carry, words in (
+        (0, maps, "carry is of the layer below, and this attention is layer=0 of its stack"),
+        (1, None, "carry is missing: this attention is layer=1 and goes on from what layer 0"),
+    ):
+        attention = Attention(WIDTH, HEADS, "decoder", layer=layer, **skips)
+        transform = build_transform("evolving", HEADS, 3, "decoder", layer=layer, **skips)
+        for call in (
+            lambda one=attention, c=carry: one.step(x, AttentionCache(), carry=c),
+            lambda one=transform, c=carry: attend(one, row, row, row, carry=c),
+            lambda one=transform, c=carry: attend_step(one, row, row, row, {}, carry=c),
+        ):
+            with pytest.raises(UserError, match=words):
+                call()
+    plain = build_transform("plain", HEADS, 3, layer=1, num_layers=2)
+    assert attend(plain, row, row, row).carry is None  # which carries nothing
+
+
+def test_visible_pairs_want_both_paddings_and_a_length():
+    """Forgotten, what stands in padded rows would reach others; as a length True would be 1."""
+    padding = padding_of((3, 2))
+    with pytest.raises(TypeError, match="query_padding"):
+        visible_pairs(padding)
+    with pytest.raises(UserError, match="causal is the length of the map, not True"):
+        visible_pairs(padding, padding, causal=True)
+    expected = torch.ones(3, 3).tril().bool() & ~padding[:, None, :, None] & ~padding[:, None, None]
+    assert torch.equal(visible_pairs(padding, padding, causal=3), expected)
+
+
+def test_causal_attention_is_a_decoders():
+    """An encoder's convolution looks ahead, whatever the softmax hides."""
+    good = heads(2, HEADS, 5, 3)
+    encoder = build_transform("evolving", HEADS, 3, "encoder", **STRONG)
+    decoder = build_transform("evolving", HEADS, 3, "decoder", **STRONG)
+    with pytest.raises(UserError, match="causal=True wants a transform of kind='decoder'"):
+        attend(encoder, good, good, good, causal=True)
+    with pytest.raises(UserError, match="kind='decoder' wants causal=True, or visible"):
+        attend(decoder, good, good, good)
+
+
+def heads(*shape, dtype=torch.float32):
+    return torch.randn(*shape).to(dtype)
+
+
+def test_attend_checks_what_compiled_code_would_read():
+    """Eleven inconsistent calls that read beyond their tensors, and types."""
+    transform = build_transform("evolving", HEADS, 3, **STRONG)
+    good = heads(2, HEADS, 5, 3)
+    for call, words in (
+        ((heads(2, 5, 3), good, good), "queries must be .batch, heads"),
+        ((heads(2, 0, 5, 3), good, good), "heads and head_dim not 0"),
+        ((good, heads(3, HEADS, 5, 3), good), "keys must be"),
+        ((good, heads(2, HEADS, 5, 2), good), "keys must be"),
+        ((good, heads(2, 2, 5, 3), good), "keys must be"),
+        ((good, good, heads(2, HEADS, 6, 3)), "values must be as keys"),
+        ((good, good, heads(2, HEADS, 5, 4)), "values must be as keys"),
+        ((heads(2, 2, 5, 3),) * 3, "queries have 2 heads, the convolution 4"),
+        ((good, good.double(), good), "keys must be torch.float32, not torch.float64"),
+        ((good.long(), good.long(), good.long()), "floating-point"),
+        ((good, good.to("meta"), good), "keys is on meta, queries on cpu"),
+    ):
+        with pytest.raises(UserError, match=words):
+            attend(transform, *call)
+    for more, words in (
+        ({"visible": torch.ones(2, 1, 5, 4, dtype=torch.bool)}, r"visible must be broadcastable"),
+        ({"visible": torch.ones(2, HEADS, 5, 5, dtype=torch.bool)}, r"to \(2, 1, 5, 5\)"),
+        ({"visible": torch.ones(2, 1, 5, 5)}, "visible must be torch.bool"),
+        ({"carry": heads(2, HEADS, 5, 6)}, r"carry must be \(2, 4, 5, 5\)"),
+        ({"carry": heads(2, HEADS, 5, 5, dtype=torch.float64)}, "carry must be torch.float32"),
+        ({"bias": heads(HEADS, 5, 5)}, "bias must be broadcastable .*four dimensions"),
+        ({"dropout": 1.5}, r"dropout must be in \[0, 1\], not 1.5"),
+    ):
+        with pytest.raises(UserError, match=words):
+            attend(transform, good, good, good, **more)
+    decoder = build_transform("evolving", HEADS, 3, "decoder", **STRONG)
+    with pytest.raises(UserError, match="causal=True wants as many keys as queries"):
+        attend(decoder, good, heads(2, HEADS, 6, 3), heads(2, HEADS, 6, 3), causal=True)
+    with pytest.raises(UserError, match="queries must have one row, not 5"):
+        attend_step(transform, good, good, good, {})
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_overlapping_views_are_read_as_what_they_show(dtype):
+    """Windows over one tensor, as ``unfold`` makes them: their gradients add up."""
+    transform = build_transform("evolving", HEADS, 3, **STRONG).to(dtype)
+    line = torch.randn(2, HEADS, 9, dtype=dtype, requires_grad=True)
+    window = line.unfold(2, 3, 1)  # (2, heads, 7, 3), each number in up to three places
+    expected = attend(transform, *(window.clone() for _ in range(3))).output
+    found = attend(transform, window, window, window).output
+    torch.testing.assert_close(found, expected)
+    one, other = (torch.autograd.grad(o.pow(2).sum(), line)[0] for o in (found, expected))
+    torch.testing.assert_close(one, other)
+
+
+def test_only_overlapping_views_are_copied():
+    x = torch.randn(2, 3, 4, 5)
+    for permuted in itertools.permutations(range(4)):
+        assert _without_overlap(x.permute(permuted)).data_ptr() == x.data_ptr()
+    assert _without_overlap(x[:, ::2, :, 1:]).data_ptr() == x[:, ::2, :, 1:].data_ptr()
+    assert _without_overlap(x[:1].expand(4, -1, -1, -1)).is_contiguous()
+
+
+def test_a_step_of_ones_own_projections_is_that_row():
+    transform = build_transform("evolving", HEADS, 3, "decoder", **STRONG).double().eval()
+    queries, keys, values = (heads(3, HEADS, 5, 3, dtype=torch.float64) for _ in range(3))
+    bias = heads(1, HEADS, 5, 5, dtype=torch.float64)
+    for added in (None, bias):
+        with torch.no_grad():
+            full = attend(transform, queries, keys, values, causal=True, bias=added)
+            state = {}
+            for t in range(5):
+                seen = slice(None, t + 1)
+                row, state = attend_step(
+                    *(transform, queries[:, :, t : t + 1], keys[:, :, seen], values[:, :, seen]),
+                    state,
+                    bias=None if added is None else added[:, :, t : t + 1, seen],
+                )
+                torch.testing.assert_close(row.output[:, :, 0], full.output[:, :, t])
+
+
+def test_it_is_there_without_fairseq():
+    """With fairseq not to be found, and what its import takes."""
+    code = (
+        "import sys; sys.modules['fairseq'] = None\n"
+        "import torch, time; start = time.process_time()\n"
+        "from ea_fairseq.attention import Encoder\n"
+        "taken = time.process_time() - start\n"
+        "import ea_fairseq.testing\n"
+        "Encoder(1, 8, 2, 8)(torch.randn(1, 3, 8))\n"
+        "outside = ('hydra', 'omegaconf', 'sacrebleu', 'yaml', 'numpy.testing', 'fastapi')\n"
+        "print(taken, [name for name in outside if name in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    taken, outside = done.stdout.split(maxsplit=1)
+    assert outside.strip() == "[]"
+    assert float(taken) < 0.3, f"importing it takes {taken} s beside torch"

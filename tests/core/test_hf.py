@@ -1,0 +1,485 @@
+"""Evolving attention in models of Hugging Face's transformers."""
+
+import copy
+import json
+import subprocess
+import sys
+import threading
+
+import hf_models
+import numpy as np
+import pytest
+import torch
+from hf_models import BOTH, DECODERS, FAMILIES, IMAGES, enlarge, first, inputs, kept, make, settings
+from pages import DOCS, blocks
+from reference import masked_softmax
+from references.evolving import evolve_map
+from torch.nn.functional import gelu, layer_norm
+from transformers import (
+    AlbertConfig,
+    AlbertModel,
+    AttentionInterface,
+    AutoModel,
+    AutoModelForSequenceClassification,
+    BertConfig,
+    BertForSequenceClassification,
+    BertModel,
+    DebertaV2Config,
+    DebertaV2Model,
+    Gemma2Config,
+    Gemma2Model,
+)
+
+from ea_fairseq.errors import UserError
+from ea_fairseq.hf import evolve, load, versions
+from ea_fairseq.hf.attending import NAME
+
+SMALL = dict(
+    **dict(hidden_size=16, num_hidden_layers=2, num_attention_heads=2, intermediate_size=16),
+    vocab_size=60,
+)
+
+
+@pytest.mark.parametrize("side", ["right", "left"])
+@pytest.mark.parametrize("family", FAMILIES)
+def test_neutral_settings_leave_the_model_as_it_was(family, side):
+    plain, given = make(family), inputs(family, side)
+    model = evolve(copy.deepcopy(plain), **settings(family, 0.0, 0.0))
+    expected, found = first(plain, given), first(model, given)
+    if (mask := kept(family, given)) is not None:
+        expected, found = expected[mask], found[mask]
+    assert expected.std() > 0.1
+    torch.testing.assert_close(found, expected, atol=1e-5, rtol=1e-5)
+    evolved = first(evolve(copy.deepcopy(plain), **settings(family, 0.4, 0.5)), given)
+    evolved = evolved if mask is None else evolved[mask]
+    assert (evolved - expected).abs().max() > 1e-2
+
+
+@pytest.mark.parametrize("side", ["right", "left"])
+@pytest.mark.parametrize("family", [name for name in FAMILIES if name not in IMAGES])
+def test_a_sentence_is_the_same_alone_and_in_a_batch(family, side):
+    if side == "left" and family in ("distilbert", "bart", "marian"):
+        pytest.skip("its positions cannot be told to begin after padding")
+    model = enlarge(evolve(make(family, torch.float64), **settings(family, 0.4, 0.5)))
+    given = hf_models.with_positions(family, inputs(family, side))
+    together, mask = first(model, given), kept(family, given)
+    for index in range(3):
+        alone = first(model, hf_models.one_sentence(given, index))[0]
+        torch.testing.assert_close(together[index][mask[index]], alone, atol=1e-9, rtol=1e-9)
+
+
+@pytest.mark.parametrize("family", [*BOTH, *DECODERS])
+def test_later_tokens_change_no_earlier_output(family):
+    model = enlarge(evolve(make(family, torch.float64), **settings(family, 0.4, 0.5)))
+    given = inputs(family)
+    name = "decoder_input_ids" if family in BOTH else "input_ids"
+    changed = {**given, name: given[name].clone()}
+    changed[name][:, -2:] = 5
+    before, after = first(model, given)[:, :-2], first(model, changed)[:, :-2]
+    torch.testing.assert_close(before, after, atol=1e-10, rtol=0)
+    assert not torch.equal(first(model, given)[:, -2:], first(model, changed)[:, -2:])
+
+
+def slow_bert(model, ids, alpha, beta):
+    """A BERT of one sentence, its maps by loops: the equations, in float64."""
+    weights = {name: value.detach() for name, value in model.state_dict().items()}
+    size = model.config.hidden_size // model.config.num_attention_heads
+
+    def linear(x, name):
+        return x @ weights[f"{name}.weight"].T + weights[f"{name}.bias"]
+
+    def norm(x, name):
+        return layer_norm(
+            x, x.shape[-1:], weights[f"{name}.weight"], weights[f"{name}.bias"], 1e-12
+        )
+
+    x = weights["embeddings.word_embeddings.weight"][ids]
+    x = x + weights["embeddings.position_embeddings.weight"][: len(ids)]
+    x = norm(x + weights["embeddings.token_type_embeddings.weight"][0], "embeddings.LayerNorm")
+    visible, carry = np.ones((len(ids), len(ids)), dtype=bool), None
+    for layer in range(model.config.num_hidden_layers):
+        base = f"encoder.layer.{layer}"
+        queries, keys, values = (
+            linear(x, f"{base}.attention.self.{name}").unflatten(1, (-1, size)).transpose(0, 1)
+            for name in ("query", "key", "value")
+        )
+        logits = (queries @ keys.transpose(1, 2)).numpy() / size**0.5
+        convolution = f"{base}.attention.self.ea.transform.convolution"
+        kernel, bias = (weights[f"{convolution}.{name}"].numpy() for name in ("weight", "bias"))
+        carry = evolve_map(logits, carry, visible, kernel, bias, "encoder", alpha, beta)
+        attended = torch.from_numpy(masked_softmax(carry, visible)) @ values
+        attended = linear(attended.transpose(0, 1).flatten(1), f"{base}.attention.output.dense")
+        x = norm(x + attended, f"{base}.attention.output.LayerNorm")
+        inner = linear(gelu(linear(x, f"{base}.intermediate.dense")), f"{base}.output.dense")
+        x = norm(x + inner, f"{base}.output.LayerNorm")
+    return x
+
+
+def test_bert_computes_the_equations():
+    model = enlarge(evolve(make("bert", torch.float64), alpha=0.4, beta=0.5))
+    given = inputs("bert")
+    found = first(model, given)
+    for index, length in enumerate((9, 6, 4)):
+        expected = slow_bert(model, given["input_ids"][index, :length], 0.4, 0.5)
+        torch.testing.assert_close(found[index, :length], expected, atol=1e-9, rtol=1e-9)
+
+
+def test_residual_adds_the_logits_of_the_layer_below():
+    model = evolve(make("bert", torch.float64), "residual")
+    given = hf_models.one_sentence(inputs("bert"), 0)
+    logits = []
+    for name in ("query", "key"):
+        for layer in model.encoder.layer[:2]:
+            getattr(layer.attention.self, name).register_forward_hook(
+                lambda _, __, output: logits.append(output[0].unflatten(1, (4, 4)).transpose(0, 1))
+            )
+    probs = model(**given, output_attentions=True).attentions[1][0]
+    # In the order of the run: layer 0's query and key, then layer 1's.
+    maps = [q @ k.transpose(1, 2) / 2 for q, k in (logits[:2], logits[2:4])]
+    torch.testing.assert_close(probs, (maps[0] + maps[1]).softmax(-1), atol=1e-9, rtol=1e-9)
+
+
+@pytest.mark.parametrize("scores", ["dense_synthesizer", "random_synthesizer"])
+def test_synthesizers_make_the_logits(scores):
+    model = evolve(make("bert", torch.float64), "plain", scores=scores)
+    given = hf_models.one_sentence(inputs("bert"), 1)
+    found = model(**given, output_attentions=True).attentions[0][0]
+    attention, length = model.encoder.layer[0].attention.self, 6
+    hidden = model.embeddings(given["input_ids"])[0]
+    expected = torch.empty(4, length, length, dtype=torch.float64)
+    for head in range(4):
+        for t in range(length):
+            if scores == "random_synthesizer":
+                row = attention.ea.scores.weight[head, t, :length]
+            else:
+                query = attention.query(hidden[t])[4 * head : 4 * head + 4].relu()
+                row = query @ attention.ea.scores.weight[head] + attention.ea.scores.bias[head]
+            expected[head, t] = row[:length].softmax(-1)
+    torch.testing.assert_close(found, expected, atol=1e-9, rtol=1e-9)
+
+
+def test_every_parameter_gets_a_gradient_and_first_layers_carry_is_none():
+    model = evolve(make("t5"), **settings("t5", 0.3, 0.3, learned_mixing=True))
+    first(model, inputs("t5")).square().sum().backward()
+    for name, parameter in model.named_parameters():
+        if ".ea." in name:
+            assert parameter.grad is not None and parameter.grad.abs().max() > 0, name
+
+
+@pytest.mark.filterwarnings("ignore:`gradient_checkpointing_enable` is deprecated")
+@pytest.mark.parametrize("family", ["bert", "t5", "gpt2"])
+def test_gradient_checkpointing_gives_the_same_gradients(family):
+    plain = enlarge(evolve(make(family, torch.float64), **settings(family, 0.4, 0.5)))
+    model = copy.deepcopy(plain)
+    given = inputs(family)
+    model.gradient_checkpointing_enable({"use_reentrant": False})
+    for one in (plain, model):
+        for module in one.modules():
+            if isinstance(module, torch.nn.Dropout):
+                module.p = 0.0
+            elif isinstance(getattr(module, "dropout", None), float):
+                module.dropout = 0.0
+        first(one.train(), given).square().sum().backward()
+    for (name, expected), found in zip(plain.named_parameters(), model.parameters(), strict=True):
+        if expected.grad is not None:
+            torch.testing.assert_close(found.grad, expected.grad, msg=name)
+    model.gradient_checkpointing_enable({"use_reentrant": True})
+    with pytest.raises(UserError, match="use_reentrant=False"):
+        given = {**given, "inputs_embeds": torch.randn(3, 9, 16, dtype=torch.float64)}
+        del given["input_ids"]
+        first(model, {**given, "inputs_embeds": given["inputs_embeds"].requires_grad_()})
+
+
+def test_a_pass_leaves_nothing_behind_when_it_fails():
+    model, given = evolve(make("bert"), alpha=0.4, beta=0.5), inputs("bert")
+    expected = first(model, given)
+    broken = model.encoder.layer[1].output.dense
+    forward, broken.forward = broken.forward, None
+    with pytest.raises(TypeError):
+        first(model, given)
+    broken.forward = forward
+    torch.testing.assert_close(first(model, given), expected, atol=0, rtol=0)
+
+
+def test_two_threads_share_a_model():
+    model = evolve(make("bert", torch.float64), alpha=0.4, beta=0.5)
+    batches = [hf_models.one_sentence(inputs("bert"), index) for index in (0, 1)]
+    expected = [first(model, batch) for batch in batches]
+    wrong, start = [], threading.Barrier(2)
+
+    def work(index):
+        start.wait()
+        for _ in range(20):
+            with torch.no_grad():
+                if not torch.equal(first(model, batches[index]), expected[index]):
+                    wrong.append(index)
+
+    threads = [threading.Thread(target=work, args=(index,)) for index in (0, 1)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert wrong == []
+
+
+def test_a_replica_of_data_parallel_is_the_model():
+    model, given = evolve(make("bert", torch.float64), alpha=0.4, beta=0.5), inputs("bert")
+    replica = model._replicate_for_data_parallel()
+    assert replica is not model
+    assert torch.equal(first(replica, given), first(model, given))
+
+
+def test_bfloat16_and_autocast_are_near_float32():
+    model, given = evolve(make("bert"), alpha=0.4, beta=0.5), inputs("bert")
+    expected = first(model, given)
+    with torch.autocast("cpu", torch.bfloat16):
+        automatic = first(model, given)
+    halved = first(copy.deepcopy(model).to(torch.bfloat16), given)
+    for found in (automatic, halved):
+        assert (
+            torch.nn.functional.cosine_similarity(
+                found.float()[0].flatten(), expected[0].flatten(), dim=0
+            )
+            > 0.999
+        )
+
+
+def test_attentions_come_where_they_are_asked_for():
+    model, given = evolve(make("t5"), **settings("t5", 0.4, 0.5)), inputs("t5")
+    assert model(**given).encoder_attentions is None
+    found = model(**given, output_attentions=True)
+    for maps, shape in (
+        (found.encoder_attentions, (3, 4, 9, 9)),
+        (found.decoder_attentions, (3, 4, 6, 6)),
+        (found.cross_attentions, (3, 4, 6, 9)),
+    ):
+        assert [tuple(one.shape) for one in maps] == [shape] * 3
+        sums = maps[1].sum(-1)
+        assert torch.all((sums - 1).abs().lt(1e-5) | sums.eq(0))
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"alpha": 0.4, "beta": 0.5},
+        {"variant": "residual"},
+        {"alpha": 0.2, "beta": 0.5, "learned_mixing": True, "kernel_size": 5},
+        {"variant": "plain", "scores": "dense_synthesizer"},
+    ],
+)
+def test_a_folder_restores_the_model_to_the_bit(options, tmp_path):
+    torch.manual_seed(2)
+    model = evolve(BertForSequenceClassification(BertConfig(**SMALL, num_labels=3)), **options)
+    model.eval().save_pretrained(tmp_path)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["config.json", "model.safetensors"]
+    again = load(AutoModelForSequenceClassification, tmp_path)
+    assert type(again) is BertForSequenceClassification
+    expected, found = model.state_dict(), again.state_dict()
+    assert expected.keys() == found.keys()
+    assert all(torch.equal(expected[name], found[name]) for name in expected)
+    given = {"input_ids": inputs("bert")["input_ids"]}
+    assert torch.equal(again.eval()(**given).logits, model(**given).logits)
+    again.save_pretrained(tmp_path / "again")
+    first_config, second = (
+        json.loads((folder / "config.json").read_text())
+        for folder in (tmp_path, tmp_path / "again")
+    )
+    assert first_config == second
+    # Another head, and none.
+    base = load(BertModel, tmp_path).eval()
+    assert torch.equal(first(base, given), model.bert(**given)[0])
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_every_family_s_folder_restores_it(family, tmp_path):
+    model = enlarge(evolve(make(family), **settings(family, 0.4, 0.5)))
+    model.save_pretrained(tmp_path)
+    again = load(type(model), tmp_path)
+    expected, found = model.state_dict(), again.state_dict()
+    assert expected.keys() == found.keys()
+    assert all(torch.equal(expected[name], found[name]) for name in expected)
+    given = inputs(family)
+    assert torch.equal(first(again.eval(), given), first(model, given))
+
+
+def test_a_folder_does_not_open_without_this_package(tmp_path, monkeypatch):
+    evolve(make("bert"), "residual").save_pretrained(tmp_path)
+    monkeypatch.delitem(AttentionInterface._global_mapping, NAME)
+    with pytest.raises(ValueError, match='attn_implementation="ea_fairseq.hf"` is not supported'):
+        AutoModel.from_pretrained(tmp_path)
+
+
+def test_skipped_layers_hand_on_what_the_last_one_left():
+    model = evolve(make("bart", torch.float64), alpha=0.4, beta=0.5)
+    given = inputs("bart")
+    layers = model.model.encoder.layers
+    expected = model.get_encoder()(given["input_ids"], given["attention_mask"])[0]
+    short = copy.deepcopy(model)
+    del short.model.encoder.layers[1]
+    without = short.get_encoder()(given["input_ids"], given["attention_mask"])[0]
+    layers[1].forward = lambda hidden_states, *args, **kwargs: hidden_states  # as layer drop does
+    found = model.get_encoder()(given["input_ids"], given["attention_mask"])[0]
+    assert torch.equal(found, without) and not torch.equal(found, expected)
+
+
+def test_a_folder_does_not_open_as_a_plain_model(tmp_path):
+    evolve(make("bert"), "residual").save_pretrained(tmp_path)
+    with pytest.raises(UserError, match="ea_fairseq.hf.load"):
+        first(AutoModel.from_pretrained(tmp_path).eval(), inputs("bert"))
+    model = load(AutoModel, tmp_path)
+    model.set_attn_implementation("sdpa")
+    with pytest.raises(UserError, match="would switch off"):
+        first(model, inputs("bert"))
+
+
+def test_folders_that_are_no_evolved_ones_are_refused(tmp_path):
+    with pytest.raises(UserError, match=r"no config\.json"):
+        load(AutoModel, tmp_path)
+    make("bert").save_pretrained(tmp_path)
+    with pytest.raises(UserError, match="plain model"):
+        load(AutoModel, tmp_path)
+    evolve(make("bert")).save_pretrained(tmp_path)
+    path = tmp_path / "config.json"
+    config = json.loads(path.read_text())
+    config["ea_fairseq"]["options"] = {"alfa": 0.1}
+    path.write_text(json.dumps(config))
+    with pytest.raises(UserError, match="alfa is no option.*alpha"):
+        load(AutoModel, tmp_path)
+    config["ea_fairseq"]["form"] = 99
+    path.write_text(json.dumps(config))
+    with pytest.raises(UserError, match="another version"):
+        load(AutoModel, tmp_path)
+
+
+def test_weights_that_are_missing_are_told_of(tmp_path):
+    make("bert").save_pretrained(tmp_path)
+    plain = (tmp_path / "model.safetensors").read_bytes()
+    evolve(make("bert")).save_pretrained(tmp_path)
+    (tmp_path / "model.safetensors").write_bytes(plain)
+    with pytest.raises(UserError, match=r"ea\.transform\.convolution.* is missing"):
+        load(AutoModel, tmp_path)
+
+
+@pytest.mark.parametrize(
+    "model, reason",
+    [
+        (lambda: DebertaV2Model(DebertaV2Config(**SMALL)), "DebertaV2Model computes.* itself"),
+        (lambda: AlbertModel(AlbertConfig(**SMALL, embedding_size=8)), "share one attention"),
+        (lambda: Gemma2Model(Gemma2Config(**SMALL, head_dim=8, num_key_value_heads=2)), "softcap"),
+        (lambda: torch.nn.Linear(2, 2), "model of transformers is wanted, not Linear"),
+        (lambda: evolve(make("bert")), "evolved already"),
+    ],
+)
+def test_models_that_cannot_be_served_are_refused(model, reason):
+    model = model()
+    with pytest.raises(UserError, match=reason):
+        evolve(model)
+
+
+@pytest.mark.parametrize(
+    "family, variant, options, reason",
+    [
+        ("bert", "evolvng", {}, "variant must be one of"),
+        ("bert", "evolving", {"alpha": 2}, r"alpha must be a number in \[0, 1\], not 2"),
+        ("bert", "evolving", {"alpa": 0.1}, "alpa is no option of evolving.*perhaps.*alpha"),
+        ("bert", "residual", {"alpha": 0.1}, "alpha is no option of residual"),
+        ("gpt2", "evolving", {"alpha": 0.1}, "alpha would have no effect"),
+        ("bert", "decoder=evolving", {}, "BertModel has encoder attention, no decoder"),
+        ("bert", "plain", {"scores": "dense"}, "scores must be one of"),
+        (
+            "bert",
+            "evolving",
+            {"convolution": torch.nn.ReLU()},
+            "must be text or a number.*not ReLU",
+        ),
+    ],
+)
+def test_bad_options_are_refused_and_the_model_stays_as_it_was(family, variant, options, reason):
+    model = make(family)
+    names = list(model.state_dict())
+    with pytest.raises(UserError, match=reason):
+        evolve(model, variant, **options)
+    assert list(model.state_dict()) == names
+    assert model.config._attn_implementation == "eager"
+
+
+def test_masks_of_numbers_are_understood_or_refused():
+    model = evolve(make("bert", torch.float64), alpha=0.4, beta=0.5)
+    given = inputs("bert")
+    keys = given["attention_mask"][:, None, None].expand(-1, 1, 9, -1)
+    hidden = (1 - keys.double()) * torch.finfo(torch.float64).min
+    found = first(model, {**given, "attention_mask": hidden})
+    mask = given["attention_mask"].bool()
+    torch.testing.assert_close(found[mask], first(model, given)[mask], atol=1e-10, rtol=0)
+    with pytest.raises(UserError, match="other than 0"):
+        first(model, {**given, "attention_mask": hidden.clamp(min=-1.0)})
+
+
+@pytest.mark.thorough
+def test_compiled_by_torch_it_stays_equal():
+    model, given = evolve(make("bert"), alpha=0.4, beta=0.5), inputs("bert")
+    expected = first(model, given)
+    found = first(torch.compile(model, backend="eager"), given)
+    torch.testing.assert_close(found, expected, atol=1e-5, rtol=1e-5)
+
+
+def test_the_page_s_blocks_run(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    BertForSequenceClassification(BertConfig(**SMALL)).save_pretrained("my-bert")
+    names = {}
+    for block in blocks(DOCS / "huggingface.md", "python"):
+        exec(block, names)
+    assert sorted(path.name for path in (tmp_path / "evolved").iterdir()) == [
+        "config.json",
+        "model.safetensors",
+    ]
+
+
+def test_fairseq_is_neither_imported_nor_needed():
+    code = "import sys\nsys.modules['fairseq'] = None\nimport ea_fairseq.hf"
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=300)
+
+
+@pytest.mark.parametrize(
+    "version, reason",
+    [("4.57.1", "needs transformers 5.23 or newer, not 4.57.1"), ("5.22.9", "not 5.22.9")],
+)
+def test_an_old_transformers_is_refused(version, reason, monkeypatch):
+    monkeypatch.setattr(versions.metadata, "version", lambda name: version)
+    with pytest.raises(UserError, match=reason):
+        versions.check_transformers()
+
+
+def test_a_newer_transformers_is_warned_of(monkeypatch):
+    monkeypatch.setattr(versions.metadata, "version", lambda name: "5.30.0.dev1")
+    with pytest.warns(UserWarning, match=r"tested with transformers 5\.23, not 5\.30"):
+        versions.check_transformers()
+
+
+def test_without_transformers_it_says_what_to_install(monkeypatch):
+    def missing(name):
+        raise versions.metadata.PackageNotFoundError(name)
+
+    monkeypatch.setattr(versions.metadata, "version", missing)
+    with pytest.raises(UserError, match=r"pip install ea_fairseq\[transformers\]"):
+        versions.check_transformers()
+
+
+def test_masks_that_hide_more_than_padding_are_refused():
+    """A convolution would read across them: packed sequences would not stay apart."""
+    config = BertConfig(
+        hidden_size=16, num_hidden_layers=2, num_attention_heads=2, intermediate_size=16,
+        vocab_size=20,
+    )  # fmt: skip
+    tokens = torch.randint(1, 19, (2, 6))
+    causal = torch.ones(2, 1, 6, 6, dtype=torch.bool).tril()
+    model = evolve(BertModel(copy.deepcopy(config)).eval(), alpha=0.1, beta=0.1)
+    with pytest.raises(UserError, match="its mask hides more than padding .*packed sequences"):
+        model(tokens, attention_mask=causal)
+    model(tokens, attention_mask=torch.tensor([[1] * 6, [0, 0, 1, 1, 1, 1]]))
+    # One that mixes no positions keeps to whatever mask there is.
+    residual = evolve(BertModel(copy.deepcopy(config)).eval(), "residual")
+    later = tokens.clone()
+    later[:, 4:] = 3
+    found = [residual(x, attention_mask=causal).last_hidden_state[:, :4] for x in (tokens, later)]
+    torch.testing.assert_close(*found)

@@ -1,0 +1,723 @@
+"""From raw text to results.json through the command, uninterrupted and killed at every step."""
+
+import contextlib
+import json
+import os
+import re
+import shlex
+import shutil
+import signal
+import subprocess
+import time
+import zipfile
+from importlib import import_module
+from pathlib import Path
+
+import pages
+import pytest
+from forked_steps import in_forks, recipe_in_forks
+from sacrebleu.metrics import BLEU
+from tiny_translation import REPOSITORY, SIZES, arguments, command, make_corpus, run, write_yaml
+
+from ea_fairseq.commands import recipe as run_recipe
+from ea_fairseq.files import sha256, write_json
+from ea_fairseq.guard.checkpoints.atomic_saving import save_checkpoint_file
+from ea_fairseq.guard.checkpoints.safe_loading import read_checkpoint
+from ea_fairseq.recipes.results.curves import read_curves
+from ea_fairseq.recipes.runs.changed_settings import (
+    check_when_to_stop,
+    comparable,
+    progress,
+    schedule_needs_max_update,
+)
+from ea_fairseq.recipes.runs.export_run import checkpoint_of_run
+from ea_fairseq.recipes.runs.folders import Run
+from ea_fairseq.recipes.runs.report import print_results, program
+from ea_fairseq.recipes.runs.steps import Step
+
+STEPS = ("train", "average", "generate", "evaluate")
+
+
+@pytest.fixture(scope="module")
+def recipes(tmp_path_factory):
+    """Both models, trained, translated and scored: one in forks, one by the command as it is."""
+    folder = make_corpus(tmp_path_factory.mktemp("whole"))
+    assert recipe_in_forks(arguments(folder / "transformer_lite.yml")) == 0
+    done = run(command(*arguments(folder / "ea_transformer_lite.yml")))
+    assert done.returncode == 0, done.stdout
+    (folder / "printed.txt").write_text(done.stdout)
+    return folder
+
+
+@pytest.fixture
+def main(capfd):
+    """The runner in this process, its commands in their own: exit code and all output."""
+
+    def call(recipe: Path, *options: str) -> tuple[int, str]:
+        capfd.readouterr()
+        code = run_recipe.main(arguments(recipe, *options))
+        captured = capfd.readouterr()
+        return code, captured.out + captured.err
+
+    return call
+
+
+def copy_run(recipes: Path, name: str, copy: str) -> Path:
+    """A run of its own with everything that another holds."""
+    return Path(shutil.copytree(seed_folder(recipes, name), seed_folder(recipes, copy)))
+
+
+def seed_folder(recipes: Path, name: str) -> Path:
+    return recipes.parent / "work" / "runs" / "tiny.de-en" / name / "seed1"
+
+
+def results(recipes: Path, name: str) -> dict:
+    return json.loads((seed_folder(recipes, name) / "results.json").read_text())
+
+
+def test_results_hold_settings_versions_sizes_times_and_signed_scores(recipes):
+    plain, evolving = (results(recipes, n) for n in ("transformer_lite", "ea_transformer_lite"))
+    assert evolving["settings"]["train"]["arch"] == "ea_transformer_lite"
+    assert evolving["seed"] == 1
+    assert {"python", "torch", "ve-fairseq", "sacrebleu", "commit"} <= evolving["versions"].keys()
+    assert set(evolving["seconds"]) == set(STEPS)
+    # Two layers of three attentions, each with 3x3 convolutions from 2 heads to 2 and biases.
+    assert evolving["parameters"] - plain["parameters"] == 2 * 3 * (2 * 2 * 3 * 3 + 2)
+    assert evolving["cost"]["parameters"] - plain["cost"]["parameters"] == 228
+    assert evolving["cost"]["flops"] > plain["cost"]["flops"] > 0
+    assert list(evolving["scores"]) == ["first", "second"]
+    for test_set, scored in evolving["scores"].items():
+        assert scored["sentences"] == SIZES[test_set]
+        labels = [score["label"] for score in scored["scores"]]
+        assert labels[0] == "tokenized BLEU, lower-cased"
+        assert all("version:" in score["signature"] for score in scored["scores"])
+
+
+def test_tokenized_bleu_is_what_fairseq_generate_prints(recipes):
+    compared = 0
+    for name in ("transformer_lite", "ea_transformer_lite"):
+        for test_set, scored in results(recipes, name)["scores"].items():
+            text = (seed_folder(recipes, name) / "generate" / f"{test_set}.txt").read_text()
+            theirs = re.search(r"BLEU4 = ([\d.]+)", text)
+            if theirs and float(theirs[1]) > 0:  # fairseq does not smooth: no 4-gram, no score
+                assert scored["scores"][0]["score"] == pytest.approx(float(theirs[1]), abs=0.01)
+                compared += 1
+    assert compared
+
+
+def test_sacrebleu_is_that_of_the_text_beside_the_corpus_own_references(recipes):
+    for test_set, scored in results(recipes, "transformer_lite")["scores"].items():
+        files = (
+            seed_folder(recipes, "transformer_lite") / "generate" / f"{test_set}.en",
+            recipes / "raw" / f"{test_set}.en",
+        )
+        found, references = (path.read_text().splitlines() for path in files)
+        expected = BLEU(lowercase=True).corpus_score(found, [references]).score
+        scores = {score["label"]: score["score"] for score in scored["scores"]}
+        assert scores["sacreBLEU, lower-cased"] == pytest.approx(expected, abs=1e-6)
+        assert expected > 10  # the sources in their place would give about 1
+
+
+def test_translations_are_complete_and_in_order(recipes):
+    folder = seed_folder(recipes, "transformer_lite") / "generate"
+    for test_set in ("first", "second"):
+        lines = (folder / f"{test_set}.en").read_text().splitlines()
+        assert len(lines) == SIZES[test_set]
+        by_number = {}
+        for line in (folder / f"{test_set}.txt").read_text().splitlines():
+            if line.startswith("D-"):
+                number, _, text = line.split("\t")
+                by_number[int(number[2:])] = text
+        # Detokenizing these sentences only joins the full stop to its word.
+        for number, line in enumerate(lines):
+            assert line.replace(" ", "") == by_number[number].replace(" ", "")
+
+
+def test_a_line_a_step_is_shown_and_all_that_its_command_printed_is_kept(recipes):
+    """A line for each step and test set, the table, and where things are: no log."""
+    printed = (recipes / "printed.txt").read_text()
+    steps = {"prepare": 1, "train": 1, "average": 1, "generate": 2, "evaluate": 2}
+    for step, times in steps.items():
+        # On a slow machine, lines of progress stand between them.
+        ended = re.findall(rf"^{step} .*\(\d+ (?:s|min)\)$", printed, re.M)
+        assert len(ended) == times
+    assert "prepared: train 240, valid 20, first 21, second 13 pairs" in printed
+    assert "INFO" not in printed and max(map(len, printed.splitlines())) < 400
+    folder = seed_folder(recipes, "ea_transformer_lite")
+    log = (folder / "logs" / "train.log").read_text()
+    updates = max(read_curves(folder).updates)
+    assert re.search(rf"^train +12 epochs, {updates} updates, validation loss \d", printed, re.M)
+    assert "INFO" in log and str(folder / "logs") in printed
+
+
+def test_a_run_ends_with_scores_model_curves_and_the_next_command(recipes):
+    printed = (recipes / "printed.txt").read_text()
+    folder = seed_folder(recipes, "ea_transformer_lite")
+    last = printed[printed.rindex("| test set") :]
+    for path in ("model", "averaged.pt", "curves.png", "results.json", "logs"):
+        assert f" {folder / path}\n" in last and (folder / path).exists()
+    assert (folder / "curves.png").read_bytes().startswith(b"\x89PNG")
+    following = last[last.index("next:") :]
+    assert f"ea-translate {folder / 'model'} < new.de > new.en\n" in following
+    assert f"Translator({str(folder / 'model')!r}).translate(" in following
+    assert f"in a browser: {program('ea-translate')} {folder / 'model'} --serve\n" in following
+    other = folder.parents[1] / "transformer_lite"
+    assert f"ea-compare {other} {folder.parent}" in following
+
+
+def test_the_pages_commands_run_on_these_runs(recipes, tmp_path, monkeypatch, capsys):
+    """Those of examples/translation/ that look at runs of Multi30K, which take hours."""
+    monkeypatch.chdir(tmp_path)
+    Path("work/runs").mkdir(parents=True)
+    Path("work/runs/multi30k.de-en").symlink_to(seed_folder(recipes, "x").parents[1])
+    Path("new.de").write_text("Ein Hund.\n\n")
+    shown = []
+    for page in (REPOSITORY / "examples" / "translation").glob("*.md"):
+        shown += [c for c in pages.commands(page) if re.match("python scripts/(?!run_recipe)", c)]
+    assert len(shown) == 5 + 2
+    for line in dict.fromkeys(shown):
+        line = line.replace("< new.de > new.en", "--input new.de --output new.en")
+        _, script, *words = shlex.split(line)
+        assert import_module(Path(script).stem).main(words) == 0, line
+    assert Path("new.en").read_text().count("\n") == 2
+    assert Path("curves.png").read_bytes().startswith(b"\x89PNG")
+    printed = capsys.readouterr().out
+    # Of compare.py, ablation.py and time_to_match.py.
+    for words in ("| first ", "not run", "epochs"):
+        assert words in printed
+
+
+def test_every_command_can_be_copied_from_its_log(recipes):
+    folder = seed_folder(recipes, "ea_transformer_lite") / "logs"
+    commands = [
+        line[2:]
+        for step in STEPS
+        for line in (folder / f"{step}.log").read_text().splitlines()
+        if line.startswith("$ ")
+    ]
+    for part in ("fairseq_cli.train", "average_checkpoints.py", "fairseq_cli.gen"):
+        assert any(part in command for command in commands), part
+    copied = next(command for command in commands if "evaluate.py" in command)
+    assert run(["bash", "-c", copied]).returncode == 0
+
+
+def test_a_second_run_does_nothing_again(recipes, main):
+    folder = seed_folder(recipes, "transformer_lite")
+
+    def times():
+        files = [path for path in folder.rglob("*") if path.is_file() and path.name != ".lock"]
+        return {path: path.stat().st_mtime_ns for path in files}
+
+    before = times()
+    code, output = main(recipes / "transformer_lite.yml", "--examples", "2")
+    assert code == 0
+    assert "fairseq_cli" not in output
+    assert output.count("reference    A ") == 2 and str(folder / "results.json") in output
+    assert times() == before
+
+
+def test_other_training_settings_are_refused(recipes, main):
+    code, output = main(recipes / "ea_transformer_lite.yml", "--set", "dropout=0.25")
+    assert code == 1
+    error = output.strip().splitlines()[-1]
+    assert "train.dropout: not set -> 0.25" in error and "--fresh" in error
+    # Before the commands are printed, too, which could not be run.
+    code, output = main(recipes / "ea_transformer_lite.yml", "--set", "dropout=0.25", "--dry-run")
+    assert code == 1 and output.strip().splitlines()[-1] == error and "fairseq_cli" not in output
+    assert main(recipes / "ea_transformer_lite.yml", "--dry-run")[0] == 0
+
+
+@pytest.mark.thorough
+def test_a_training_goes_on_for_longer(recipes, main):
+    copy_run(recipes, "transformer_lite", "longer")
+    before = max(read_curves(seed_folder(recipes, "longer")).updates)
+    epochs = results(recipes, "longer")["settings"]["train"]["max-epoch"]
+    options = ("--name", "longer", "--set", f"max-epoch={epochs + 2}")
+    code, output = main(recipes / "transformer_lite.yml", *options)
+    assert code == 0
+    changed = f"settings changed: train.max-epoch: {epochs} -> {epochs + 2}"
+    assert f"train     goes on, {changed}" in output and f"average   again, {changed}" in output
+    assert max(read_curves(seed_folder(recipes, "longer")).updates) > before
+    assert results(recipes, "longer")["settings"]["train"]["max-epoch"] == epochs + 2
+
+    before = {path: path.read_bytes() for path in seed_folder(recipes, "longer").rglob("*.*")}
+    for option, words in {
+        f"max-epoch={epochs}": f"epoch {epochs + 2} already, beyond max-epoch {epochs}",
+        "patience=3": "was trained with patience unlimited",
+    }.items():
+        code, output = main(recipes / "transformer_lite.yml", *options, "--set", option)
+        assert code == 1 and words in output.strip().splitlines()[-1]
+    after = {path: path.read_bytes() for path in seed_folder(recipes, "longer").rglob("*.*")}
+    assert after == before
+
+
+def test_a_training_stopped_in_the_middle_of_an_epoch_may_end_with_that_epoch(recipes, tmp_path):
+    folder = seed_folder(recipes, "transformer_lite") / "checkpoints"
+    epochs = results(recipes, "transformer_lite")["settings"]["train"]["max-epoch"]
+    updates = max(read_curves(folder.parent).updates)
+    assert progress(folder) == (epochs, updates)
+    state = read_checkpoint(str(folder / "checkpoint_last.pt"))
+    state["extra_state"]["train_iterator"]["iterations_in_epoch"] = 1
+    save_checkpoint_file(state, str(tmp_path / "checkpoint_last.pt"))
+    assert progress(tmp_path) == (epochs + 1, updates)
+    assert progress(tmp_path / "nothing") == (0, 0)
+    check_when_to_stop(tmp_path, {}, {"max-epoch": epochs + 1})
+    check_when_to_stop(tmp_path, {"patience": 5}, {"max-epoch": 0, "patience": 6})
+    check_when_to_stop(tmp_path, {"patience": 5}, {"patience": -1})
+    check_when_to_stop(tmp_path, {"max-update": updates}, {"max-update": f"{updates + 1}"})
+    check_when_to_stop(tmp_path, {"max-update": updates}, {})
+    with pytest.raises(
+        ValueError, match=f"update {updates} already, beyond max-update {updates - 1}"
+    ):
+        check_when_to_stop(tmp_path, {}, {"max-update": updates - 1})
+    cosine = {"lr-scheduler": "cosine"}
+    with pytest.raises(ValueError, match="cosine ends with max-update"):
+        check_when_to_stop(tmp_path, cosine, cosine | {"max-update": updates + 9})
+    check_when_to_stop(tmp_path, cosine, cosine | {"max-update": 0})
+
+
+@pytest.mark.parametrize("none", [None, False])
+def test_an_option_that_is_taken_back_leaves_a_schedule_to_max_update(none):
+    """Of a base: null and false leave it out of the command."""
+    falling = {"lr-scheduler": "polynomial_decay", "total-num-update": none}
+    assert schedule_needs_max_update(falling)
+    assert not schedule_needs_max_update(falling | {"total-num-update": 90})
+    assert schedule_needs_max_update({"lr-scheduler": "cosine", "lr-period-updates": none})
+    assert not schedule_needs_max_update({"lr-scheduler": "tri_stage", "phase-ratio": none})
+
+
+def test_what_changes_no_weight_and_the_same_number_written_otherwise_redo_nothing(recipes, main):
+    options = ("keep-last-epochs=5", "lr=1e-2", "log-interval=7", "label-smoothing=1e-1")
+    settings = [word for option in options for word in ("--set", option)]
+    code, output = main(recipes / "transformer_lite.yml", *settings)
+    assert code == 0
+    assert "fairseq_cli" not in output and output.count("done before") == len(STEPS)
+    code, output = main(recipes / "transformer_lite.yml", "--set", "lr=0.02")
+    assert code == 1 and "train.lr: 0.01 -> 0.02" in output
+
+
+@pytest.mark.thorough
+def test_other_search_settings_are_used_with_the_training_that_is_there(recipes, main):
+    copy_run(recipes, "ea_transformer_lite", "greedy")
+    options = ("--name", "greedy", "--set", "generate.beam=1")
+    code, output = main(recipes / "ea_transformer_lite.yml", *options)
+    assert code == 0
+    assert "generate  again, settings changed: generate.beam: 2 -> 1" in output
+    assert "fairseq_cli.train" not in output and "average_checkpoints.py" not in output
+    old, new = results(recipes, "ea_transformer_lite"), results(recipes, "greedy")
+    assert new["settings"]["generate"]["beam"] == 1
+    assert new["versions"] == old["versions"]
+
+
+def test_a_table_of_other_settings_is_not_shown(recipes, main):
+    options = ("--set", "generate.beam=1", "--steps", "average")
+    code, output = main(recipes / "transformer_lite.yml", *options)
+    assert code == 0 and "average   done before" in output and "| test set" not in output
+
+
+def test_a_run_that_averages_no_longer_is_used_without_its_average(recipes, main):
+    """What takes a run's model takes averaged.pt first, with scores of another checkpoint."""
+    run = copy_run(recipes, "transformer_lite", "best")
+    options = ("--name", "best", "--set", "average=null", "--steps", "average")
+    assert main(recipes / "transformer_lite.yml", *options)[0] == 0
+    assert checkpoint_of_run(run) == run / "checkpoints" / "checkpoint_best.pt"
+    assert not (run / "model").exists()
+
+
+def test_an_average_of_other_checkpoints_has_no_scores(recipes, main, monkeypatch):
+    """Made again of what a cleaned folder still had, it stood under the scores of the old one."""
+    in_forks(monkeypatch)
+    run = copy_run(recipes, "transformer_lite", "cleaned")
+    before = sha256(run / "averaged.pt")
+    options = ("--name", "cleaned", "--steps", "average")
+    (run / "averaged.pt").unlink()
+    assert main(recipes / "transformer_lite.yml", *options)[0] == 0
+    assert sha256(run / "averaged.pt") == before and (run / "results.json").exists()
+    for path in (run / "checkpoints").glob("checkpoint[0-9]*.pt"):
+        path.unlink()
+    (run / "averaged.pt").unlink()
+    code, output = main(recipes / "transformer_lite.yml", *options)
+    assert code == 0 and "average   is not what it was: its translations and scores are" in output
+    assert sha256(run / "averaged.pt") != before and not (run / "results.json").exists()
+    stamps = {path.name for path in (run / "steps").glob("*.json") if "started" not in path.name}
+    assert stamps == {"train.json", "average.json"}
+
+
+def test_fewer_kept_checkpoints_than_are_averaged_are_other_settings():
+    def settings(kept, averaged, option="keep-last-epochs"):
+        train = {"lr": 1, option: kept, "log-interval": kept}
+        return comparable({"train": train, "average": {"num-epoch-checkpoints": averaged}})
+
+    assert settings(10, 10) == settings(20, 10) == settings(-1, 10) == settings(None, 10)
+    assert settings("3", 10) != settings(10, 10) and settings(3, 10)["train"] == {
+        "lr": 1,
+        "keep-last-epochs": 3,
+    }
+    assert settings(3, 10, "keep-best-checkpoints") == settings(10, 10, "keep-best-checkpoints")
+    assert comparable({"train": {"keep-last-epochs": 3}}) == {"train": {}}  # of training alone
+
+
+def test_a_step_that_is_done_again_takes_its_time_anew(tmp_path):
+    """Translations that were deleted and made again took twice their time, by results.json."""
+    step = Step("generate", tmp_path, {"beam": 5})
+    step.start()
+    started = json.loads(step.started.read_text()) | {"began": time.time() - 100}
+    write_json(step.started, started)
+    step.log.parent.mkdir()
+    step.log.write_text("")  # a killed attempt's, whose time counts
+    step.start()
+    step.finish({})
+    assert 99 < step.seconds() < 110
+    step.start()
+    step.finish({})
+    assert step.seconds() < 10
+
+
+def test_a_clock_that_is_set_changes_no_step_s_time(tmp_path, monkeypatch):
+    step = Step("generate", tmp_path, {"beam": 5})
+    step.start()
+    now = time.time()
+    monkeypatch.setattr(time, "time", lambda: now + 3600)
+    step.finish({})
+    assert 0 <= step.seconds() < 60
+
+
+def test_a_recipe_is_the_same_from_within_its_folder(recipes, capfd, monkeypatch):
+    monkeypatch.chdir(recipes)
+    options = arguments(recipes / "transformer_lite.yml", "--dry-run")[1:]
+    assert run_recipe.main(["transformer_lite.yml", *options]) == 0
+    checkpoints = seed_folder(recipes, "transformer_lite") / "checkpoints"
+    assert str(checkpoints) in capfd.readouterr().out
+
+
+def test_a_training_is_thrown_away_only_to_begin_anew(recipes, main):
+    copy_run(recipes, "transformer_lite", "kept")
+    options = ("--name", "kept", "--fresh", "--steps", "generate", "evaluate")
+    code, output = main(recipes / "transformer_lite.yml", *options)
+    assert code == 1 and "--fresh throws the training away" in output
+    assert (seed_folder(recipes, "kept") / "results.json").exists()
+
+
+@pytest.mark.parametrize("section", ["generate", "train"])
+def test_pieces_of_words_are_never_scored(tmp_path, main, section):
+    recipe = make_corpus(tmp_path) / "transformer_lite.yml"
+    corpus = recipe.parent / "corpus.yml"
+    corpus.write_text(corpus.read_text() + "subword: sentencepiece\n")
+    options = ["--set", "generate.post-process=sentencepiece"]
+    if section == "train":
+        options += ["--set", "eval-bleu=true", "--set", "eval-bleu-remove-bpe=subword_nmt"]
+    assert main(recipe, "--dry-run", *options[:2])[0] == 0
+    code, output = main(recipe, "--dry-run", *(options if section == "train" else []))
+    assert code == 1 and len(output.strip().splitlines()) == 1
+    assert f"'{section}: " in output and "must be sentencepiece" in output
+
+
+def test_a_failing_command_ends_the_run_with_one_line_and_no_results(recipes, main):
+    folder = copy_run(recipes, "transformer_lite", "failing")
+    newest = max((folder / "checkpoints").glob("checkpoint??.pt"))
+    newest.write_bytes(newest.read_bytes()[:500])
+    options = ("--name", "failing", "--set", "average.num-epoch-checkpoints=2")
+    code, output = main(recipes / "transformer_lite.yml", *options)
+    assert code == 1
+    error = output.strip().splitlines()[-1]
+    assert error.startswith("ea-recipe: error: ") and "average.log" in error
+    assert not (folder / "results.json").exists()
+    assert not (folder / "steps" / "average.json").exists()
+
+
+@pytest.mark.thorough
+def test_another_seed_is_another_run(recipes, main):
+    code, _ = main(recipes / "transformer_lite.yml", "--seeds", "2", "--steps", "train")
+    assert code == 0
+    first = seed_folder(recipes, "transformer_lite") / "checkpoints" / "checkpoint12.pt"
+    second = Path(str(first).replace("seed1", "seed2"))
+    assert first.read_bytes() != second.read_bytes()
+
+
+def test_the_table_over_seeds_gives_mean_and_deviation(recipes, capsys):
+    first = copy_run(recipes, "transformer_lite", "seeds")
+    second = shutil.copytree(first, first.with_name("seed2"))
+    for folder, score in ((first, 30.0), (second, 33.0)):
+        content = json.loads((folder / "results.json").read_text())
+        content["scores"]["first"]["scores"][0]["score"] = score
+        (folder / "results.json").write_text(json.dumps(content))
+    data = recipes.parent / "work" / "data" / "tiny.de-en"
+    runs = [
+        Run(data, folder, seed, ("de", "en"), ["first", "second"])
+        for seed, folder in ((1, first), (2, second))
+    ]
+    print_results(runs)
+    # The deviation of two values is their distance over the square root of two.
+    assert f"31.50 ± {3 / 2**0.5:.2f} |" in capsys.readouterr().out
+
+
+def test_a_finished_run_whose_logs_or_scores_were_deleted_is_whole_again(recipes, main):
+    folder = copy_run(recipes, "transformer_lite", "tidied")
+    before = results(recipes, "transformer_lite")
+    shutil.rmtree(folder / "logs")
+    (folder / "results.json").unlink()
+    (folder / "scores" / "first.json").unlink()
+    options = ("--name", "tidied", "--steps", "evaluate")
+    code, output = main(recipes / "transformer_lite.yml", *options)
+    assert code == 0 and "fairseq_cli" not in output
+    assert results(recipes, "tidied")["parameters"] == before["parameters"] > 0
+    assert results(recipes, "tidied")["scores"] == before["scores"]
+
+
+@pytest.mark.thorough
+def test_killed_at_any_step_the_run_goes_on_to_whole_results(recipes, tmp_path, main):
+    killed = make_corpus(tmp_path)
+    recipe = killed / "transformer_lite.yml"
+    folder = seed_folder(killed, "transformer_lite")
+    begun = {step: folder / "steps" / f"{step}.started.json" for step in STEPS}
+    moments = [
+        ("prepare", tmp_path / "work" / "data" / "tiny.de-en" / "state.json"),
+        ("train", folder / "checkpoints" / "checkpoint_last.pt"),
+        ("average", begun["average"]),
+        ("generate", begun["generate"]),
+        ("generate", folder / "generate" / "partial" / "generate-test1.txt"),
+        ("evaluate", begun["evaluate"]),
+    ]
+    for step, moment in moments:
+        kill_when(command(*arguments(recipe)), moment)
+        assert not (folder / "steps" / f"{step}.json").exists(), f"{step} was already done"
+        assert not (folder / "results.json").exists()
+    code, output = main(recipe)
+    assert code == 0
+    assert "train     done before" in output
+    whole, theirs = results(recipes, "transformer_lite"), results(killed, "transformer_lite")
+    assert theirs.keys() == whole.keys() and theirs["parameters"] == whole["parameters"]
+    assert theirs["scores"] == whole["scores"]
+    epochs = re.findall(r"end of epoch (\d+) ", (folder / "logs" / "train.log").read_text())
+    assert epochs[-1] == "12" and len(epochs) <= 12  # none twice: it was killed after the first
+    data = ("raw", "tok", "bpe")
+    assert files_below(killed, data) == files_below(recipes, data)
+
+
+def files_below(recipes: Path, names: tuple[str, ...]) -> dict[str, bytes]:
+    """Content of the prepared text."""
+    data = recipes.parent / "work" / "data" / "tiny.de-en"
+    paths = [path for name in names for path in (data / name).rglob("*") if path.is_file()]
+    return {str(path.relative_to(data)): path.read_bytes() for path in paths}
+
+
+def kill_when(arguments: list[str], moment: Path) -> None:
+    """SIGKILL the runner as soon as a file is there."""
+    child = subprocess.Popen(arguments, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    deadline = time.monotonic() + 120
+    while not moment.exists():
+        assert child.poll() is None, f"ended before {moment} was there"
+        assert time.monotonic() < deadline
+        time.sleep(0.005)
+    child.send_signal(signal.SIGKILL)
+    child.wait()
+
+
+@pytest.mark.thorough
+def test_progress_bars_are_drawn_on_a_terminal_and_the_log_still_has_curves(recipes):
+    options = ("--name", "bars", "--set", "log-format=tqdm", "--steps", "train", "--verbose")
+    ours, theirs = os.openpty()
+    child = subprocess.Popen(
+        command(*arguments(recipes / "transformer_lite.yml", *options)),
+        stdout=theirs,
+        stderr=theirs,
+    )
+    os.close(theirs)
+    shown = b""
+    with contextlib.suppress(OSError):  # the end of a terminal's output
+        while chunk := os.read(ours, 65536):
+            shown += chunk
+    os.close(ours)
+    assert child.wait() == 0
+    assert b"epoch 001:   0%|" in shown
+    curves = read_curves(seed_folder(recipes, "bars"))
+    assert len(curves.curve("valid", "loss")[0]) == 12
+
+
+def test_told_to_stop_the_runner_lets_the_training_save(recipes):
+    endless = ("--name", "stopped", "--set", "max-epoch=100000", "--steps", "train")
+    options = arguments(recipes / "transformer_lite.yml", *endless)
+    child = subprocess.Popen(command(*options), stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+    folder = seed_folder(recipes, "stopped")
+    deadline = time.monotonic() + 120
+    while not (folder / "checkpoints" / "checkpoint_last.pt").exists():
+        assert child.poll() is None and time.monotonic() < deadline
+        time.sleep(0.01)
+        if (log := folder / "logs" / "train.log").exists():
+            assert "Traceback" not in log.read_text()
+    child.terminate()
+    output = child.communicate()[0].decode()
+    assert child.returncode == 130
+    assert output.strip().splitlines()[-1] == "stopped; the same command goes on from here"
+    log = (folder / "logs" / "train.log").read_text()
+    saved = re.findall(r"Saving checkpoint to .*checkpoint_last.pt", log)
+    assert saved and "Traceback" not in output + log
+    assert zipfile.is_zipfile(folder / "checkpoints" / "checkpoint_last.pt")
+    assert not (folder / "steps" / "train.json").exists()
+
+
+def test_bad_input_is_refused_in_one_line_before_anything_runs(tmp_path, main):
+    recipe = make_corpus(tmp_path) / "transformer_lite.yml"
+    for option, words in {
+        "dropuot=0.1": ["dropuot", "dropout"],
+        "dropout=x": ["--dropout", "'x'"],
+        "arch=ea_lite": ["'ea_lite'", "ea_transformer_lite"],
+        "generate.beem=4": ["beem", "beam"],
+        "evaluate.lower=true": ["lower", "lowercase, compound-split"],
+        "save-dir=/tmp": ["save-dir", "ea-recipe"],
+        "generate.post-process=null": ["post-process", "subword_nmt", "None"],
+        "evaluate.lowercase=null": ["'evaluate: lowercase' must be true for a corpus with tok"],
+    }.items():
+        code, output = main(recipe, "--set", option)
+        assert code == 1 and len(output.strip().splitlines()) == 1, option
+        for word in [*words, *([f"--set {option}"] if "null" not in option else [])]:
+            assert word in output
+    maximize = "maximize-best-checkpoint-metric"
+    best = [
+        "--set",
+        "average.num-best-checkpoints=2",
+        "--set",
+        "average.num-epoch-checkpoints=null",
+    ]
+    best += ["--set", "best-checkpoint-metric=bleu", "--set", f"{maximize}=true"]
+    best += ["--set", "eval-bleu=true", "--set", "eval-bleu-remove-bpe=subword_nmt"]
+    code, output = main(recipe, "--dry-run", *best)
+    assert code == 1 and "give 'train: keep-best-checkpoints'" in output  # none would be there
+    best += ["--set", "keep-best-checkpoints=2"]
+    code, output = main(recipe, "--dry-run", *best)
+    assert code == 1 and f"'average: {maximize}' is false" in output
+    assert "the worst checkpoints would be averaged" in output
+    assert main(recipe, "--dry-run", *best, "--set", f"average.{maximize}=true")[0] == 0
+    code, output = main(recipe, "--dry-run", "--set", "average.num-update-checkpoints=2")
+    both = "'average' has num-epoch-checkpoints and num-update-checkpoints: give one of"
+    assert code == 1 and both in output
+    # From update 50 on nothing would be learned, and the average be of equal weights.
+    falling = ["--set", "lr-scheduler=polynomial_decay", "--set", "total-num-update=50"]
+    falling += ["--set", "max-update=90"]
+    code, output = main(recipe, "--dry-run", *falling)
+    assert code == 1 and "is 0 from total-num-update 50 on: give that 90, too" in output
+    assert main(recipe, "--dry-run", *falling, "--set", "end-learning-rate=1e-4")[0] == 0
+    assert main(recipe, "--dry-run", *falling, "--set", "total-num-update=90")[0] == 0
+    code, output = main(recipe, "--set", "dropout=0.1", "lr=1e-3", "--dry-run")
+    assert (code, output) == (
+        1,
+        "ea-recipe: error: lr=1e-3: give each option its own --set: --set lr=1e-3\n",
+    )
+    code, output = main(recipe.parent / "common.yml")
+    assert code == 1 and "common.yml: no 'train: arch'" in output
+    assert not (tmp_path / "work").exists()
+
+
+def test_dry_run_prints_every_command_and_runs_none(tmp_path, main):
+    recipe = make_corpus(tmp_path) / "ea_transformer_lite.yml"
+    code, output = main(recipe, "--dry-run", "--seeds", "1", "2")
+    assert code == 0
+    # Preparation; and for each seed a training, an average, and two test sets.
+    assert len(output.strip().splitlines()) == 1 + 2 * (1 + 1 + 2 + 2)
+    assert not (tmp_path / "work").exists()
+
+
+@pytest.mark.parametrize("averages", [True, False])
+def test_each_command_reads_what_the_one_before_it_wrote(tmp_path, main, averages):
+    """Of its own seed; the average translates, and where there is none the best checkpoint."""
+    recipe = make_corpus(tmp_path) / "ea_transformer_lite.yml"
+    options = () if averages else ("--set", "average=null")
+    code, output = main(recipe, "--dry-run", "--seeds", "3", "7", *options)
+    assert code == 0
+    lines = [line for line in output.splitlines() if not line.startswith("#")]
+    prepare, *commands = [words_of(line) for line in lines]
+    data = prepare["--output"]
+    for seed in ("3", "7"):
+        folder = seed_folder(tmp_path / "tiny.de-en", "ea_transformer_lite").with_name(
+            f"seed{seed}"
+        )
+        train = commands.pop(0)
+        assert train[""][-1] == f"{data}/bin" and train["--seed"] == seed
+        checkpoints = train["--save-dir"]
+        assert checkpoints == str(folder / "checkpoints")
+        model = f"{checkpoints}/checkpoint_best.pt"
+        if averages:
+            average = commands.pop(0)
+            assert (average["--inputs"], average["--num-epoch-checkpoints"]) == (checkpoints, "3")
+            model = average["--output"]
+            assert model == str(folder / "averaged.pt")
+        for subset in ("test", "test1"):
+            generate = commands.pop(0)
+            assert generate[""][-1] == f"{data}/bin" and generate["--gen-subset"] == subset
+            assert (generate["--path"], generate["--beam"]) == (model, "2")
+        for test_set in ("first", "second"):
+            evaluate = commands.pop(0)
+            assert evaluate["--generated"] == str(folder / "generate" / f"{test_set}.txt")
+            assert evaluate["--references"] == f"{data}/raw/{test_set}.en"
+            assert evaluate["--tokenized-references"] == f"{data}/tok/{test_set}.en"
+            assert evaluate["--sources"] == f"{data}/raw/{test_set}.de"
+            assert evaluate["--target-lang"] == "en" and "--lowercase" in evaluate
+            assert evaluate["--json"] == str(folder / "scores" / f"{test_set}.json")
+    assert not commands
+
+
+def words_of(line: str) -> dict:
+    """A command's options and their values; what is no option or value is listed under ""."""
+    found, name = {"": []}, ""
+    for word in shlex.split(line):
+        if word.startswith("--"):
+            name, equals, value = word.partition("=")
+            found[name] = value
+            name = "" if equals else name
+        elif name:
+            found[name], name = word, ""
+        else:
+            found[""].append(word)
+    return found
+
+
+def test_dry_run_says_what_a_short_training_will_leave_to_average(tmp_path, main):
+    recipe = make_corpus(tmp_path) / "transformer_lite.yml"
+    for option, words in {
+        "max-epoch=1": "max-epoch 1: 1 checkpoint of epochs to average, not 3",
+        "max-update=40": "the last update's weights count as one",
+        "patience=1": "as soon as after epoch 2",
+        "keep-last-epochs=2": "2 checkpoints to average, not 3",
+    }.items():
+        code, output = main(recipe, "--dry-run", "--set", option)
+        notes = [line for line in output.splitlines() if line.startswith("# ")]
+        assert code == 0 and len(notes) == 1 and words in notes[0]
+    updates = ("--set", "average=null", "--set", "average.num-update-checkpoints=3")
+    code, output = main(recipe, "--dry-run", *updates)
+    assert "save-interval-updates is not set" in output
+    saved = ("--set", "save-interval-updates=10", "--set", "max-update=20")
+    assert (
+        "max-update 20, saved every 10: 2 checkpoints, not 3"
+        in main(recipe, "--dry-run", *updates, *saved)[1]
+    )
+
+
+def test_several_recipes_can_share_a_pattern_of_names(tmp_path, capsys):
+    recipes = make_corpus(tmp_path)
+    options = arguments(recipes / "ea_transformer_lite.yml", "--dry-run", "--steps", "train")
+    both = [str(recipes / "transformer_lite.yml"), *options, "--name"]
+    assert run_recipe.main([*both, "{recipe}.short"]) == 0
+    output = capsys.readouterr().out
+    for name in ("transformer_lite", "ea_transformer_lite"):
+        assert f"/runs/tiny.de-en/{name}.short/seed1/checkpoints" in output
+    assert run_recipe.main([*both, "short"]) == 1
+    error = capsys.readouterr().err
+    assert "--name short: choose one recipe, or a name with {recipe}" in error
+
+
+def test_runs_side_by_side_have_a_log_and_progress_each(recipes, capfd):
+    """Of one recipe all is done, of the other nothing: one process of its own for each."""
+    untrained = recipes / "untrained.yml"
+    write_yaml(untrained, {"base": "ea_transformer_lite.yml"})
+    options = ("--jobs", "2", "--steps", "average", "generate", "evaluate")
+    recipe = recipes / "ea_transformer_lite.yml"
+    assert run_recipe.main([str(untrained), *arguments(recipe, *options)]) == 1
+    output = "".join(capfd.readouterr())
+    done, failed = (f"tiny.de-en/{path.stem}/seed1" for path in (recipe, untrained))
+    for step in ("average", "generate", "evaluate"):
+        assert f"{done}  {step:9} done before" in output
+    logs = [seed_folder(recipes, p.stem).with_name("run.seed1.log") for p in (recipe, untrained)]
+    assert "step 'average' needs step 'train'" in logs[1].read_text()
+    assert f"error: {failed} failed: see {logs[1]}" in output and f"{done} failed" not in output
+    table = f"{logs[0].parent}, seed 1\n\n| test set"
+    assert table in logs[0].read_text() and table in output

@@ -1,0 +1,159 @@
+"""A training stopped and continued ends where it would have ended without the stop."""
+
+import re
+import signal
+import subprocess
+import sys
+
+import pytest
+from fairseq_commands import corpus, run, signal_after, training
+
+from ea_fairseq.guard.checkpoints.atomic_saving import save_checkpoint_file
+from ea_fairseq.guard.checkpoints.safe_loading import read_checkpoint
+from ea_fairseq.guard.training import clean_stop
+
+# So small a step changes no weight: the loss never falls.
+NO_BETTER = ["--lr", "1e-20", "--max-epoch", "20"]
+STOPPED = "early stop since valid performance hasn't improved for last"
+
+
+def epochs(folder):
+    return len(list(folder.glob("checkpoint[0-9]*.pt")))
+
+
+def train(folder, *more):
+    done = run("train", *training(corpus(), folder, *NO_BETTER, *more))
+    assert done.status == 0, done.errors()
+    return done.output()
+
+
+def test_patience_survives_restarts(tmp_path):
+    whole, parts = tmp_path / "whole", tmp_path / "parts"
+    assert STOPPED in train(whole, "--patience", "3")
+    assert epochs(whole) == 4
+    for epoch in ("1", "2", "3"):
+        assert STOPPED not in train(parts, "--patience", "3", "--max-epoch", epoch)
+    assert STOPPED in train(parts, "--patience", "3")
+    assert epochs(parts) == 4
+
+
+def test_patience_goes_by_bleu_where_it_is_told_to(tmp_path):
+    """A model of two epochs scores nothing, however its loss falls."""
+    bleu = ["--eval-bleu", "--eval-bleu-args", '{"beam": 1, "max_len_b": 9}']
+    bleu += ["--best-checkpoint-metric", "bleu", "--maximize-best-checkpoint-metric"]
+    done = run("train", *training(corpus(), tmp_path, *bleu, "--patience", "2", "--max-epoch", "9"))
+    assert done.status == 0 and STOPPED in done.output(), done.errors()
+    found = re.findall(
+        r"valid on 'valid' subset \| loss ([\d.]+) .*\| bleu ([\d.]+)", done.output()
+    )
+    losses, scores = zip(*((float(loss), float(score)) for loss, score in found), strict=True)
+    assert list(losses) == sorted(losses, reverse=True) and losses[0] > losses[-1]
+    # The best, and then as many that are no better as patience allows.
+    assert scores.index(max(scores)) == len(scores) - 3 and len(scores) < 9
+
+
+def test_patience_survives_a_signal_in_the_middle_of_an_epoch(tmp_path):
+    arguments = training(corpus(), tmp_path, *NO_BETTER, "--patience", "3")
+    stop = signal_after(15, signal.SIGTERM)  # in the second epoch
+    assert run("train", *arguments, before=stop).status == 143
+    assert epochs(tmp_path) < 4
+    assert STOPPED in train(tmp_path, "--patience", "3")
+    assert epochs(tmp_path) == 4
+
+
+def test_a_training_that_stopped_early_stays_so_until_it_gets_more_patience(tmp_path):
+    train(tmp_path, "--patience", "1")
+    before = (tmp_path / "checkpoint_last.pt").read_bytes()
+    output = train(tmp_path, "--patience", "1")
+    assert "stopped early before, with --patience 1; a higher one lets it go on" in output
+    assert "begin training epoch" not in output
+    assert (tmp_path / "checkpoint_last.pt").read_bytes() == before
+    assert epochs(tmp_path) == 2
+    train(tmp_path, "--patience", "3")
+    assert epochs(tmp_path) == 4
+    train(tmp_path, "--max-epoch", "6")  # no patience at all is endless patience
+    assert epochs(tmp_path) == 6
+
+
+def test_patience_begins_anew_after_a_training_without_any(tmp_path):
+    train(tmp_path, "--patience", "1")
+    train(tmp_path, "--max-epoch", "3")
+    output = train(tmp_path, "--patience", "3")
+    assert "stopped early before" not in output
+    assert epochs(tmp_path) == 3 + 3  # the first epoch stays the best
+
+
+def test_validations_in_the_middle_of_an_epoch_count_though_a_signal_comes(tmp_path):
+    arguments = training(corpus(), tmp_path, *NO_BETTER, "--patience", "30")
+    arguments += ["--validate-interval-updates", "1"]
+    assert run("train", *arguments, before=signal_after(15, signal.SIGTERM)).status == 143
+    done = run("train", *arguments)
+    assert done.status == 0 and STOPPED in done.output()
+    state = read_checkpoint(str(tmp_path / "checkpoint_last.pt"))
+    assert state["optimizer_history"][-1]["num_updates"] == 31
+
+
+def test_nothing_is_left_to_the_next_training_of_a_process(tmp_path):
+    """As in a notebook: the program's own counters and the signal that ended a training."""
+
+    first, second = (
+        [str(part) for part in training(corpus(), tmp_path / name, *NO_BETTER, "--patience", "1")]
+        for name in ("first", "second")
+    )
+
+    def before():
+        import fairseq_cli.train  # in the command's own process, to log there
+
+        sys.argv[1:] = first
+        fairseq_cli.train.cli_main()
+        clean_stop._received = signal.SIGTERM  # came after the last update
+        sys.argv[1:] = second
+
+    done = run("train", *second, before=before)
+    assert done.status == 0, done.errors()
+    assert epochs(tmp_path / "first") == epochs(tmp_path / "second") == 2
+
+
+@pytest.mark.thorough
+def test_python_m_is_the_same_program_by_another_name(tmp_path):
+    program = [sys.executable, "-m", "fairseq_cli.train"]
+    for patience in ("1", "1", "2"):
+        arguments = training(corpus(), tmp_path, *NO_BETTER, "--patience", patience)
+        subprocess.run([*program, *map(str, arguments)], check=True, capture_output=True)
+        assert epochs(tmp_path) == int(patience) + 1
+
+
+@pytest.mark.parametrize("option", ["--reset-meters"])
+def test_it_is_forgotten_where_fairseq_forgets_the_best_score(tmp_path, option):
+    train(tmp_path, "--patience", "1")
+    train(tmp_path, "--patience", "1", option)
+    assert epochs(tmp_path) == 4
+
+
+def test_a_model_to_start_from_gives_no_impatience(tmp_path):
+    first, second = tmp_path / "first", tmp_path / "second"
+    train(first, "--patience", "1")
+    train(second, "--patience", "1", "--finetune-from-model", first / "checkpoint_last.pt")
+    assert epochs(second) == 2
+
+
+def test_a_checkpoint_of_fairseq_alone_gives_the_best_score(tmp_path):
+    train(tmp_path, "--patience", "3", "--max-epoch", "2")
+    last = tmp_path / "checkpoint_last.pt"
+    state = read_checkpoint(str(last))
+    del state["extra_state"]["early_stopping"]
+    save_checkpoint_file(state, str(last))
+    train(tmp_path, "--patience", "3")
+    assert epochs(tmp_path) == 5  # the third epoch is not the best one: two and three more
+
+
+def test_a_score_of_another_metric_is_not_compared(tmp_path):
+    """The loss of this model is about 4, its perplexity about 20."""
+    assert "begins anew" not in train(tmp_path, "--patience", "9", "--max-epoch", "1")
+    more = ("--max-epoch", "2", "--best-checkpoint-metric", "ppl")
+    assert (
+        "checkpoint_last.pt: its best checkpoint was chosen by loss: by --best-checkpoint-metric "
+        "ppl the comparison begins anew"
+    ) in train(tmp_path, "--patience", "9", *more)
+    state = read_checkpoint(str(tmp_path / "checkpoint_best.pt"))["extra_state"]
+    assert state["best"] == state["val_loss"] == state["early_stopping"]["best"] > 10

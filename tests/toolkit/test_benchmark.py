@@ -1,0 +1,339 @@
+"""The benchmark: fair order, right arithmetic, figures of real work."""
+
+import json
+import os
+import subprocess
+import sys
+from functools import partial
+from pathlib import Path
+
+import benchmark
+import benchmark_variants
+import pytest
+import torch
+from benchmarks import isa, models
+from benchmarks.busy import busy, fair_share
+from benchmarks.memory import peak_memory
+from benchmarks.models import PAD, Decoding, Setting, Training, batch
+from benchmarks.timing import Comparison, alternate
+from fairseq.models import FairseqEncoderDecoderModel
+
+from ea_fairseq.attention.variants import architectures
+from ea_fairseq.attention.variants.evolving import EvolvingLogits
+from ea_fairseq.kernels import library
+from ea_fairseq.kernels.build import compiler
+
+SCRIPTS = Path(benchmark.__file__).parent
+SMALL = Setting(vocabulary=50, threads=1)
+
+
+def test_models_work_alternately_after_a_warm_up():
+    calls = []
+    work = [partial(calls.append, name) for name in "ABC"]
+    times = alternate(*work, rounds=2, setting=SMALL)
+    assert "".join(calls) == "ABC" + "ABCCBA" + "ABCCBA"
+    assert len(times.baseline) == len(times.other) == len(times.alone) == 4
+    assert not alternate(*work[:2], rounds=1, setting=SMALL).loses()
+
+
+def test_ratio_is_of_medians_and_spread_of_rounds():
+    times = Comparison([1.0, 3.0, 2.0, 2.0], [2.0, 2.0, 6.0, 4.0])
+    assert times.medians() == (2.0, 3.0)
+    assert times.ratio() == 1.5
+    assert times.spread() == (1.0, 2.5)
+
+
+@pytest.mark.parametrize(
+    "other, alone, loses",
+    [
+        ([2, 2, 2, 2], [1, 1, 1, 1], True),
+        ([2, 2, 2, 2], [3, 3, 3, 3], False),
+        ([2, 2, 2, 9], [1, 1, 9, 1], True),  # disturbed, one of each
+        ([1, 2, 1, 2], [1, 1, 2, 2], False),  # within what times vary
+        ([2, 2], [1, 2], False),
+    ],
+)
+def test_torch_alone_wins_only_by_more_than_times_vary(other, alone, loses):
+    assert Comparison([1, 1, 1, 1], other, alone).loses() == loses
+
+
+def test_on_torch_alone_nothing_compiled_is_called():
+    seen = []
+
+    class Work:
+        def __init__(self, arch, setting):
+            self.arch = arch
+
+        def run(self):
+            seen.append((self.arch, library.is_switched_off()))
+
+    for each in models.three(Work, ("plain", "ours"), SMALL):
+        each.run()
+    assert seen == [("plain", False), ("ours", False), ("ours", True)]
+
+
+def test_compiled_slower_than_torch_is_an_error(capsys):
+    row = {"what": "a step", "unit": "ms", "other": 2.0, "alone": 1.0, "loses_to_torch": True}
+    assert benchmark.print_losses([row, {**row, "loses_to_torch": False}, {"unit": "MiB"}])
+    assert capsys.readouterr().err == (
+        "error: a step: compiled is slower: 2 ms, torch alone 1 ms\n"
+    )
+    assert not benchmark.print_losses([])
+
+
+@pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="Linux tells")
+def test_busy_processes_end_with_the_measurement():
+    children = Path(f"/proc/self/task/{os.getpid()}/children")
+    before = children.read_text().split()
+    with busy(2):
+        assert len(children.read_text().split()) == len(before) + 2
+    assert children.read_text().split() == before
+
+
+@pytest.mark.parametrize(
+    "threads, count, cores, share", [(2, 5, 2, 3.5), (1, 1, 2, 1.0), (2, 2, 2, 2.0), (4, 4, 2, 2.0)]
+)
+def test_a_fair_share_gives_every_thread_and_process_the_same(
+    threads, count, cores, share, monkeypatch
+):
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(cores)))
+    assert fair_share(threads, count) == share
+
+
+def test_beside_other_work_more_than_a_fair_share_is_an_error(capsys):
+    quiet = {"what": "a step", "unit": "ms", "baseline": 1.0, "other": 1.0, "alone": 1.0}
+    memory = {**quiet, "unit": "MiB"}
+    assert not benchmark.print_shares([quiet, memory], [{**quiet, "other": 2.9}, memory], 2.0, 3)
+    assert benchmark.print_shares([quiet], [{**quiet, "other": 3.1}], 2.0, 3)
+    assert "| a step | 1.00 x | 3.10 x | 1.00 x |" in capsys.readouterr().out
+
+
+def test_all_libraries_are_limited_before_they_are_loaded(tmp_path):
+    """In a process of its own, which starts itself again."""
+    script = tmp_path / "program.py"
+    script.write_text(
+        "import os, sys\n"
+        f"sys.path[:0] = [{str(SCRIPTS)!r}]\n"
+        "from benchmarks import isa\n"
+        "assert 'torch' not in sys.modules\n"
+        "isa.restart_limited('avx2', sys.argv[1:])\n"
+        "import torch\n"
+        "print(torch.backends.cpu.get_cpu_capability(), sys.argv[1:], flush=True)\n"
+        "assert all(os.environ[n] == v for n, v in isa.LIMITS['avx2'].items())\n"
+    )
+    unlimited = {k: v for k, v in os.environ.items() if k not in isa.LIMITS["avx2"]}
+    done = subprocess.run(
+        [sys.executable, script, "a b"], capture_output=True, text=True, check=True, env=unlimited
+    )
+    capability = torch.backends.cpu.get_cpu_capability()
+    expected = "AVX2" if capability == "AVX512" else capability
+    assert done.stdout == f"{expected} ['a b']\n"
+
+
+def test_the_processor_is_named_with_what_tells_it_from_others(tmp_path):
+    file = tmp_path / "cpuinfo"
+    core = "processor\t: 0\ncpu family\t: 25\nmodel\t\t: 17\nmodel name\t: AMD EPYC\n\n"
+    file.write_text(core * 2)
+    assert isa.processor(file) == "AMD EPYC (family 25, model 17)"
+    assert isa.processor(tmp_path / "none")
+
+
+def test_batches_have_padding_where_fairseq_puts_it():
+    sample = batch(24, 480, SMALL)
+    source, target = sample["net_input"]["src_tokens"], sample["target"]
+    assert source.shape == target.shape == (20, 24)
+    assert (source[:, -1] != PAD).all() and (target[:, 0] != PAD).all()
+    assert source[:, 0].eq(PAD).any() and target[:, -1].eq(PAD).any()
+    assert (source[0] != PAD).all() and (target[0] != PAD).all()
+    assert sample["ntokens"] == int((target != PAD).sum())
+
+
+def test_training_learns_and_a_seed_gives_the_same_losses():
+    sample = batch(6, 60, SMALL)
+
+    def losses(arch):
+        training = Training(arch, SMALL)
+        torch.manual_seed(1)
+        return [training.step(sample) for _ in range(8)]
+
+    first = losses("ea_transformer_lite")
+    assert first[-1] < first[0]
+    assert losses("ea_transformer_lite") == first
+    assert losses("transformer_lite") != first
+
+
+def test_decoding_takes_the_steps_it_is_asked_for():
+    sample = batch(5, 15, SMALL)
+    for arch in ("transformer_lite", "ea_transformer_lite"):
+        found = Decoding(arch, SMALL, beam=2).search(sample, steps=4)
+        assert [len(tokens) for tokens in found] == [5, 5, 5]
+
+
+@pytest.mark.skipif(not Path("/proc/self/clear_refs").exists(), reason="Linux tells")
+@pytest.mark.thorough
+def test_peak_memory_grows_with_the_work():
+    small, large = (peak_memory("transformer_lite", 8, tokens, SMALL) for tokens in (64, 4096))
+    # 18 layers of work keep several activations of 160 numbers per token for the gradient.
+    assert large - small > 4000 * 160 * 4 * 18
+
+
+def test_writes_table_and_json(tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(benchmark, "LENGTHS", (4,))
+    monkeypatch.setattr(models, "batch", lambda length, _, setting: batch(length, 64, setting))
+    path = tmp_path / "figures.json"
+    command = [
+        "length",
+        "--rounds",
+        "1",
+        "--threads",
+        "1",
+        "--vocabulary",
+        "20",
+        "--json",
+        str(path),
+    ]
+    threads = torch.get_num_threads()
+    try:
+        assert benchmark.main(command) == 0
+    finally:
+        torch.set_num_threads(threads)
+    assert "| training step, length 4 |" in capsys.readouterr().out
+    report = json.loads(path.read_text())
+    (row,) = report["rows"]
+    assert row["ratio"] == pytest.approx(row["other"] / row["baseline"])
+    assert row["alone"] > 0 and not row["loses_to_torch"]
+    assert report["environment"]["threads"] == 1 and report["environment"]["torch"]
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_a_suite_without_enough_memory_stops_no_other_and_each_is_kept(
+    monkeypatch, tmp_path, capsys
+):
+    path = tmp_path / "figures.json"
+
+    def large(archs, setting, rounds):
+        raise torch.OutOfMemoryError("too large\nof many lines")
+
+    def small(archs, setting, rounds):
+        assert json.loads(path.read_text())["rows"] == []
+        row = {"what": "small", "unit": "ms", "baseline": 1, "other": 2, "alone": 3, "ratio": 2}
+        return [row]
+
+    monkeypatch.setattr(benchmark, "SUITES", {"large": large, "small": small})
+    assert benchmark.main(["--threads", "1", "--json", str(path)]) == 1
+    assert [row["what"] for row in json.loads(path.read_text())["rows"]] == ["small"]
+    assert "error: large: too large\n" in capsys.readouterr().err
+
+
+def test_torch_compile_is_compared_with_what_it_compiles_and_with_ours(
+    monkeypatch, tmp_path, capsys
+):
+    """Without compiling, which takes a minute: what is compiled is the plain path."""
+    taken, way = [], EvolvingLogits._way
+
+    def noted(*args):
+        taken.append(way(*args))
+        return taken[-1]
+
+    monkeypatch.setattr(EvolvingLogits, "_way", noted)
+    monkeypatch.setattr(torch, "compile", lambda function, **options: function)
+    monkeypatch.setattr(benchmark, "LENGTHS", (2,))
+    path = tmp_path / "figures.json"
+    arguments = ["--inductor", "--threads", "1", "--rounds", "1", "--json", str(path)]
+    assert benchmark.main(arguments) == 0
+    ours = "torch" if compiler() is None else "cpp"
+    assert taken == ["torch", "torch", "torch", "torch", ours, ours, "torch", "torch", ours] * 3
+    printed = capsys.readouterr().out
+    assert "| encoder-decoder, 2 |" in printed and "| torch alone, ms | inductor, ms |" in printed
+    assert [row["attention"] for row in json.loads(path.read_text())["rows"]] == [
+        *("encoder", "decoder", "encoder-decoder")
+    ]
+    assert benchmark.main(["--inductor", "--arch", "realformer_lite", "--threads", "1"]) == 1
+    assert "inductor: knows ea_transformer_lite" in capsys.readouterr().err
+
+
+def test_every_variant_has_its_row(monkeypatch, tmp_path):
+    monkeypatch.setattr(models, "Setting", lambda threads: SMALL)
+    for name in ("suite_train", "suite_decode"):
+        monkeypatch.setattr(benchmark_variants, name, lambda archs, *_: [{"ratio": len(archs[1])}])
+    path = tmp_path / "table.md"
+    assert benchmark_variants.main(["--markdown", str(path), "--threads", "1"]) == 0
+    rows = [
+        [cell.strip() for cell in line.split("|")[1:-1]] for line in path.read_text().split("\n")
+    ]
+    lite = [name for name, (_, arch) in architectures().items() if arch.size == "lite"]
+    assert [row[0] for row in rows[2:] if row] == ["transformer_lite", *lite]
+    assert rows[2][3:] == ["1.00", "1.00"] and rows[3][3] == f"{len(lite[0]):.2f}"
+
+
+def test_models_of_runs_are_measured_with_their_options(monkeypatch, tmp_path):
+    monkeypatch.setattr(models, "Setting", lambda threads: SMALL)
+    for name in ("suite_train", "suite_decode"):
+        monkeypatch.setattr(
+            benchmark_variants,
+            name,
+            lambda archs, setting, _: [{"ratio": models.build(archs[1], setting)[0].count}],
+        )
+    counted = property(lambda model: float(sum(p.numel() for p in model.parameters())))
+    monkeypatch.setattr(FairseqEncoderDecoderModel, "count", counted, raising=False)
+    run = tmp_path / "runs" / "wide" / "seed1"
+    run.mkdir(parents=True)
+    train = {"arch": "conv_transformer_lite", "lr": 1, "encoder-ffn-embed-dim": 340}
+    train |= {"share-decoder-input-output-embed": True, "ea-branch": None}
+    (run / "results.json").write_text(json.dumps({"settings": {"train": train}}))
+    out = tmp_path / "times.json"
+    options = ["--systems", str(tmp_path / "runs"), "--json", str(out), "--threads", "1"]
+    assert benchmark_variants.main(options) == 0
+    plain = models.build("conv_transformer_lite", SMALL)[0].count
+    units = (340 - 160) * (2 * 160 + 1) * 6
+    assert json.loads(out.read_text()) == {
+        "wide": {"training": plain + units, "decoding": plain + units}
+    }
+    assert benchmark_variants.main(["--systems", str(tmp_path / "typo")]) == 1
+
+
+@pytest.mark.thorough
+def test_language_models_are_measured_beside_the_plain_one(monkeypatch, capsys):
+    monkeypatch.setattr(benchmark, "BLOCKS", (8,))
+    monkeypatch.setattr(benchmark, "WRITTEN", 3)
+    assert benchmark.main(["lm", "--rounds", "1", "--threads", "1", "--vocabulary", "20"]) == 0
+    text = capsys.readouterr().out
+    for what in ("training step, blocks of 8", "peak memory", "20 steps after 3 tokens"):
+        assert f"| language model, {what}" in text or f"| language model, {what} of a step" in text
+    assert benchmark.main(["lm", "--arch", "pa_transformer_lite", "--rounds", "1"]) == 1
+    error = capsys.readouterr().err
+    assert "no language model: choose from" in error and " bet_transformer_lite," in error
+
+
+@pytest.mark.parametrize(
+    "arguments, message",
+    [
+        (["speed"], "speed: no such suite; choices: train, length, memory, decode, growth"),
+        (["--suite", "speed"], "speed: no such suite; choices: train, length, memory, decode"),
+        (["--rounds", "0"], "--rounds 0 is too small"),
+        (["--profile", "--json", "x"], "--json x: --profile prints alone; leave it out"),
+        (["lm", "--inductor"], "lm: --inductor has no suites; leave it out"),
+        (["--arch", "lstm"], "--arch lstm: choose from "),
+        (["--device", "cuda"], "--device cuda: torch sees no GPU"),
+        (
+            ["--arch", "nonsense", "--baseline", "transformer", "train"],
+            "nonsense: no such",
+        ),
+    ],
+)
+def test_wrong_options_are_named(arguments, message, capsys):
+    if "cuda" in arguments and torch.cuda.is_available():
+        pytest.skip("there is a GPU")
+    try:
+        assert benchmark.main(arguments) != 0
+    except SystemExit as stop:
+        assert stop.code != 0
+    assert message in capsys.readouterr().err
+
+
+def test_the_suite_translate_is_the_benchmark_of_translation(capsys):
+    arguments = ["--suite", "translate", "model", "--input", "test.de", "--rounds", "0"]
+    assert benchmark.main(arguments) == 1
+    assert capsys.readouterr().err == (
+        "benchmark_translation.py: error: --rounds 0: give 1 or more\n"
+    )
