@@ -106,8 +106,8 @@ class StepWorker {
         for (int64_t x = 0; x < depth; x += lanes<T>)
           for (int64_t k = 0; k < together; ++k)
             sums[k] += load<Vector<T>>(query + x) * part(keys[k] + h * m.keys.head_stride, x);
-        for (int64_t k = 0; k < together; ++k)
-          s.mixed[h * line + left + i + k] = total<T>(sums[k]);
+        for (int64_t k = 0; k < together; k += Square<T>::side)
+          totals<T>(sums + k, &s.mixed[h * line + left + i + k]);
       }
     });
     for (int64_t h = 0; h < m.heads; ++h) {
@@ -131,7 +131,7 @@ class StepWorker {
       for (int64_t k = 0; k < together; ++k) {
         // Which row comes next only the table knows, so memory is asked before its turn.
         const T* later = position(kept, n, std::min(i + k + ahead_of_use, last));
-        for (int64_t x = 0; x < numbers; x += lanes<T>) __builtin_prefetch(later + x);
+        for (int64_t x = 0; x < numbers; x += 64 / sizeof(T)) __builtin_prefetch(later + x);
         at[k] = position(kept, n, std::min(i + k, last));
       }
       work(i, at);
@@ -153,31 +153,42 @@ class StepWorker {
   // What this row adds to the one `ahead` of it. The sum for this very row is complete and goes to
   // s.sums; the others wait in new_pending.
   void convolve(int64_t n, int64_t ahead, Scratch& s) const {
-    const T* weights = static_cast<const T*>(m.weight);
-    const int64_t waiting = 2 * reach;
-    for (int64_t out = 0; out < m.heads; ++out) {
-      const T* before = nullptr;
-      if (m.pending && ahead < waiting)
-        before = static_cast<const T*>(m.pending) +
-                 ((n * waiting + ahead) * m.heads + out) * m.columns;
-      T* after = nullptr;
-      if (ahead > 0)
-        after = static_cast<T*>(m.new_pending) +
-                ((n * waiting + ahead - 1) * m.heads + out) * wide;
-      for (int64_t x = 0; x < width; x += lanes<T>) {
-        Vector<T> sum = {};
-        if (before && x < m.columns)
-          sum = load_part(before + x, std::min(lanes<T>, m.columns - x));
-        for (int64_t in = 0; in < m.heads; ++in) {
-          const T* tap = weights + ((out * m.heads + in) * m.kernel_size + waiting - ahead) *
-                                       m.kernel_size;
-          const T* from = s.mixed.data() + in * line + x;
-          for (int64_t j = 0; j < m.kernel_size; ++j) sum += tap[j] * load<Vector<T>>(from + j);
+    int64_t out = 0;
+    for (; out + 4 <= m.heads; out += 4) convolve_heads<4>(n, ahead, out, s);
+    for (; out < m.heads; ++out) convolve_heads<1>(n, ahead, out, s);
+  }
+  template <int outs>
+  void convolve_heads(int64_t n, int64_t ahead, int64_t out, Scratch& s) const {
+    const int64_t waiting = 2 * reach, area = m.kernel_size * m.kernel_size;
+    const T* weights = static_cast<const T*>(m.weight) + out * m.heads * area +
+                       (waiting - ahead) * m.kernel_size;
+    const T* before = nullptr;
+    if (m.pending && ahead < waiting)
+      before = static_cast<const T*>(m.pending) +
+               ((n * waiting + ahead) * m.heads + out) * m.columns;
+    T* after = nullptr;
+    if (ahead > 0)
+      after = static_cast<T*>(m.new_pending) +
+              ((n * waiting + ahead - 1) * m.heads + out) * wide;
+    for (int64_t x = 0; x < width; x += lanes<T>) {
+      Vector<T> sums[outs];
+      for (int o = 0; o < outs; ++o)
+        sums[o] = before && x < m.columns
+                      ? load_part(before + o * m.columns + x, std::min(lanes<T>, m.columns - x))
+                      : Vector<T>{};
+      for (int64_t in = 0; in < m.heads; ++in) {
+        const T* from = s.mixed.data() + in * line + x;
+        for (int64_t j = 0; j < m.kernel_size; ++j) {
+          const auto values = load<Vector<T>>(from + j);
+          for (int o = 0; o < outs; ++o)
+            sums[o] += weights[(o * m.heads + in) * area + j] * values;
         }
+      }
+      for (int o = 0; o < outs; ++o) {
         if (!after)
-          store(s.sums.data() + out * width + x, sum);
+          store(s.sums.data() + (out + o) * width + x, sums[o]);
         else if (x < wide)
-          store_part(after + x, sum, std::min(lanes<T>, wide - x));
+          store_part(after + o * wide + x, sums[o], std::min(lanes<T>, wide - x));
       }
     }
   }

@@ -49,6 +49,17 @@ inline T fold(const T* values, Fold both) {
     return fold<T, bytes / 2>(reinterpret_cast<const T*>(&folded), both);
   }
 }
+// A vector's halves added up until there are but so many bytes.
+template <typename T, int bytes>
+inline typename Square<T>::Row sixteen_bytes(const T* values) {
+  if constexpr (bytes == 16) {
+    return load<typename Square<T>::Row>(values);
+  } else {
+    typedef T half __attribute__((vector_size(bytes / 2)));
+    const half sum = load<half>(values) + load<half>(values + bytes / 2 / sizeof(T));
+    return sixteen_bytes<T, bytes / 2>(reinterpret_cast<const T*>(&sum));
+  }
+}
 template <typename T>
 inline T total(Vector<T> vector) {
   return fold<T, vector_bytes>(reinterpret_cast<const T*>(&vector),
@@ -58,6 +69,18 @@ template <typename T>
 inline T largest(Vector<T> vector) {
   return fold<T, vector_bytes>(reinterpret_cast<const T*>(&vector),
                                [](auto a, auto b) { return a > b ? a : b; });
+}
+
+// to[i] = total(vectors[i]), to the bit, of a few at once.
+template <typename T>
+inline void totals(const Vector<T>* vectors, T* to) {
+  Square<T> square;
+  for (int64_t i = 0; i < Square<T>::side; ++i)
+    square.rows[i] = sixteen_bytes<T, vector_bytes>(reinterpret_cast<const T*>(vectors + i));
+  square.turn();
+  auto sum = square.rows[0];
+  for (int64_t i = 1; i < Square<T>::side; ++i) sum += square.rows[i];
+  store(to, sum);
 }
 
 inline int64_t whole_vectors(int64_t length, int64_t lane_count) {
