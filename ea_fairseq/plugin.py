@@ -53,7 +53,7 @@ def _register() -> None:
         raise _broken(error) from None
     import torch
 
-    from . import guard
+    from . import guard  # noqa: F401  (replaces what it replaces)
     from .models import (  # noqa: F401  (register architectures)
         ea_roberta,
         ea_transformer,
@@ -61,7 +61,6 @@ def _register() -> None:
     )
     from .syntax import criterion  # noqa: F401  (registers the criterion)
 
-    guard.install()
     # cuDNN's default cuts the products of float32 convolutions to 10 bits, on GPUs from Ampere on:
     # one position alone, as in decoding, would differ from all at once.
     torch.backends.cudnn.allow_tf32 = False

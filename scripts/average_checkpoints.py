@@ -53,8 +53,8 @@ def average_checkpoints(inputs: Sequence[str]) -> dict[str, Any]:
     """
     if not inputs:
         raise UserError("no checkpoints to average")
-    from ea_fairseq.guard.checkpoints.safe_loading import read_checkpoint
-    from ea_fairseq.guard.checkpoints.text_identity import KEY, identity_of_checkpoint
+    from ea_fairseq.checkpoints.reading import read_checkpoint
+    from ea_fairseq.checkpoints.text_identity import KEY, identity_of_checkpoint
 
     average: dict[str, Any] = {}
     names: list[str] = []
@@ -162,7 +162,7 @@ def _warn_of_another_training(
     first_path: str, first: dict[str, Any], path: str, state: dict[str, Any]
 ) -> None:
     """Say that weights which never were of one model have a mean that is none either."""
-    from ea_fairseq.guard.checkpoints.safe_loading import setting
+    from ea_fairseq.checkpoints.reading import setting
 
     for option, *place in (("--save-dir", "checkpoint", "save_dir"), ("--seed", "common", "seed")):
         one, other = setting(first, *place), setting(state, *place)
@@ -222,7 +222,7 @@ def _with_last_update(folder: str, newest_first: list[str]) -> list[str]:
 
 def _updates(path: str) -> int:
     """The number of updates that a checkpoint was saved after."""
-    from ea_fairseq.guard.checkpoints.safe_loading import read_checkpoint
+    from ea_fairseq.checkpoints.reading import read_checkpoint
 
     history = read_checkpoint(path).get("optimizer_history") or [{}]
     return history[-1].get("num_updates", 0)
@@ -366,7 +366,7 @@ def _chosen(args: argparse.Namespace) -> list[str]:
 def main(argv: Sequence[str] | None = None) -> int:
     """Average and save; the exit code is 0 when the output is there."""
     args = make_parser().parse_args(argv)
-    from ea_fairseq.guard.checkpoints.atomic_saving import save_checkpoint_file
+    from ea_fairseq.checkpoints.writing import save_checkpoint_file
 
     try:
         inputs = _chosen(args)

@@ -163,7 +163,7 @@ def lines(path: Path | None, talking: bool, broken: list[int]) -> Iterator[str]:
         talking: whether somebody types
         broken: gets the numbers of the lines that are not UTF-8
     """
-    from ..guard.generation.dirty_input import read_lines
+    from ..text.lines import read_lines
 
     given = read_lines("-" if path is None else str(path), broken)
     while True:

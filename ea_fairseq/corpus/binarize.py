@@ -1,6 +1,6 @@
 """fairseq-preprocess: dictionaries and binary data.
 
-It runs without the plugin, whose way to read dirty text (guard/data/raw_text.py) is not needed:
+It runs without the plugin, whose way to read dirty text (guard/preprocess.py) is not needed:
 the text has no control characters, is UTF-8, and nobody gives it a dictionary.
 """
 

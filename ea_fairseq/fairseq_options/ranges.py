@@ -26,8 +26,6 @@ _EXPECTED = {
     "from -10 to 10": "lenpen",
     "from -1": "patience|keep-(last-epochs|interval-updates|best-checkpoints)",
 }
-#: Of Adam and its relatives: what each update keeps of the running means.
-_BETAS = ("adam_betas", "adamax_betas", "lamb_betas")
 #: What fairseq's criteria measure in validation, and what they measure by a switch.
 _SMOOTHED = ("loss", "nll_loss", "ppl")
 _MEASURED = {
@@ -66,36 +64,6 @@ def check(name: str, value: Any, where: str) -> None:
             if too_low or greatest and number > greatest[0]:
                 raise ValueError(f"{where} is {value}: {what} {expected}")
         return
-
-
-def check_betas(args: Any, where: str) -> None:
-    """Checks that Adam gets the two numbers that it takes.
-
-    Args:
-        args: all options, as fairseq's parser gives them
-        where: what stands before the option's name in messages
-
-    Raises:
-        ValueError: they are no two numbers, or one for which it would divide by zero.
-    """
-    from ..guard.checkpoints.literal_settings import (
-        literal,  # takes fairseq, whose parser was asked before
-    )
-
-    for option in _BETAS:
-        given = getattr(args, option, None)
-        if given is None:
-            continue
-        try:
-            value = literal(given) if isinstance(given, str) else given
-        except ValueError:
-            value = None
-        numbers = list(value) if isinstance(value, list | tuple) else []
-        if len(numbers) != 2 or not all(
-            isinstance(number, int | float) and 0 <= number < 1 for number in numbers
-        ):
-            name = option.replace("_", "-")
-            raise ValueError(f"{where}{name} is {given}: expected two numbers from 0 to below 1")
 
 
 def check_metric(args: Any, where: str) -> None:
@@ -174,7 +142,6 @@ def check_together(args: Any, where: str) -> None:
                 f"{where}: {side}-embed-dim is {dim}, which {side}-attention-heads {heads} does "
                 "not divide"
             )
-    check_betas(args, f"{where}: ")
     check_metric(args, f"{where}: ")
     check_schedule(args, where)
     beam, best = getattr(args, "beam", None), getattr(args, "nbest", None)

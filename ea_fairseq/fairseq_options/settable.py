@@ -15,7 +15,7 @@ from typing import Any
 
 #: Forms of text -> their patterns.
 _FORMS = {
-    # Read as literals, not run: guard/checkpoints/literal_settings.py.
+    # Read as literals, not run: checkpoints/literals.py.
     "numbers": r"[-+*0-9.eE:,()\[\]{} ]+|True|False",
     "a name": r"\w[\w.-]*",
     "names with commas between": r"\w[\w.-]*(,\w[\w.-]*)*",

@@ -20,11 +20,11 @@ from fairseq.models import (
 )
 from torch import Tensor
 
+from ..checkpoints.finite_weights import unusable_weight
+from ..checkpoints.mismatch import describe_mismatch
 from ..errors import UserError
 from ..fairseq_options import ranges
 from ..files import shortened
-from ..finite_weights import unusable_weight
-from ..guard.checkpoints.checkpoint_fit import describe_mismatch
 from ..user_dir import REMEDY
 from .model_folder import LANGUAGE_MODELING, TRANSLATION, WEIGHTS, ModelFolder
 

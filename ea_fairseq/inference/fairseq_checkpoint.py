@@ -16,10 +16,10 @@ from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 from fairseq.models import ARCH_CONFIG_REGISTRY
 from omegaconf import OmegaConf
 
+from ..checkpoints.text_identity import KEY, check, identity_of, identity_of_checkpoint
+from ..checkpoints.writing import save_checkpoint_file
 from ..errors import UserError
 from ..files import new_folder
-from ..guard.checkpoints.atomic_saving import save_checkpoint_file
-from ..guard.checkpoints.text_identity import KEY, check, identity_of, identity_of_checkpoint
 from .build_model import (
     Model,
     build_model,

@@ -13,9 +13,9 @@ from typing import Any
 import torch
 from tqdm import tqdm
 
+from ..checkpoints.finite_weights import unusable_weight
 from ..errors import UserError
 from ..files import sha256
-from ..finite_weights import unusable_weight
 from ..text.processing import TextSettings
 from .build_model import load_model
 from .model_folder import TRANSLATION, ModelFolder, read_model_folder

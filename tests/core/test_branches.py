@@ -8,8 +8,8 @@ from fairseq.modules.lightweight_convolution import LightweightConv1dTBC
 from small_models import build, build_strong
 from test_ea_transformer import beam_case, beam_search
 
+from ea_fairseq.checkpoints.model_identity import refuse_another_variant
 from ea_fairseq.errors import UserError
-from ea_fairseq.guard.checkpoints.variant_identity import refuse_another_variant
 from ea_fairseq.inference.attention_maps import attention_maps
 from ea_fairseq.models.recorded_maps import recorded_self_attention
 

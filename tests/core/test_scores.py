@@ -11,8 +11,8 @@ from test_ea_transformer import SHORT, beam_case, beam_search, lengths_case
 from torch import nn
 
 from ea_fairseq.attention.scores import SCORES, Score, ScoreFunction, register
+from ea_fairseq.checkpoints.model_identity import refuse_another_variant
 from ea_fairseq.errors import UserError
-from ea_fairseq.guard.checkpoints.variant_identity import refuse_another_variant
 
 SYNTHESIZERS = ("dense_synthesizer", "random_synthesizer")
 

@@ -22,7 +22,7 @@ from pages import ROOT, commands
 from trained_language_models import SIZES, corpus, trained, training
 
 from ea_fairseq import LanguageModel
-from ea_fairseq.guard.checkpoints.safe_loading import read_checkpoint
+from ea_fairseq.checkpoints.reading import read_checkpoint
 
 PAGE = ROOT / "examples" / "language_modeling" / "README.md"
 
@@ -129,31 +129,11 @@ def test_texts_begin_as_in_training(tmp_path, command):
     refused(done, "was trained without --add-bos-token: leave it out here as well$")
 
 
-@pytest.mark.parametrize("command", ["eval-lm", "generate"])
-def test_a_batch_smaller_than_the_longest_block_is_refused(command):
-    """fairseq's assertion named the option without its dashes, in a traceback, and no length."""
-    task = ["--task", "language_modeling"] if command == "generate" else []
-    arguments = evaluation(trained() / "checkpoint_last.pt", "--max-tokens", "23", *task)
-    refused(run(command, *arguments), "^error: --max-tokens 23 is too small: .* 24 tokens$")
-
-
-def test_data_of_the_other_task_are_refused_before_the_model_is_read(tmp_path):
-    user_dir = ["--user-dir", USER_DIR, "--path", "unread.pt"]
-    refused(
-        run("generate", corpus(), *user_dir), "dict.txt.*no language pair.*--task language_modeling"
-    )
-    refused(
-        run("train", parallel_corpus(), *training(tmp_path)[1:]),
-        "dict.*.txt and dict.*.txt, data of a language pair.*--only-source",
-    )
-
-
 @pytest.mark.parametrize(
     ("options", "expected"),
     [
         (["--json", "{0}", "--losses", "{0}/a"], "--json {0}: is a folder; name a file"),
         (["--json", "{0}/a", "--losses", "{0}/a"], "--losses {0}/a: is the file of --json"),
-        (["--context-window", "24"], "--context-window 24 leaves nothing of --tokens-per-sample"),
         (["--tokens-per-sample", "0"], "--tokens-per-sample is 0: expected a number from 1"),
     ],
 )

@@ -15,9 +15,9 @@ from reference import attention as reference_attention
 
 from ea_fairseq import testing
 from ea_fairseq.attention.variants import VARIANTS
+from ea_fairseq.checkpoints.reading import read_checkpoint
 from ea_fairseq.commands import recipe as recipe_command
 from ea_fairseq.commands import translate as translate_command
-from ea_fairseq.guard.checkpoints.safe_loading import read_checkpoint
 
 ORACLE = """
 def before(logits, carry, visible, params, place, options, projected):

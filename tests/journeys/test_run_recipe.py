@@ -19,10 +19,10 @@ from forked_steps import in_forks, recipe_in_forks
 from sacrebleu.metrics import BLEU
 from tiny_translation import REPOSITORY, SIZES, arguments, command, make_corpus, run, write_yaml
 
+from ea_fairseq.checkpoints.reading import read_checkpoint
+from ea_fairseq.checkpoints.writing import save_checkpoint_file
 from ea_fairseq.commands import recipe as run_recipe
 from ea_fairseq.files import sha256, write_json
-from ea_fairseq.guard.checkpoints.atomic_saving import save_checkpoint_file
-from ea_fairseq.guard.checkpoints.safe_loading import read_checkpoint
 from ea_fairseq.recipes.results.curves import read_curves
 from ea_fairseq.recipes.runs.changed_settings import (
     check_when_to_stop,

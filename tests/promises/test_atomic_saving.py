@@ -19,9 +19,9 @@ from fairseq_commands import (
     two_processes,
 )
 
+from ea_fairseq.checkpoints.reading import read_checkpoint
+from ea_fairseq.checkpoints.writing import atomic_file, save_checkpoint_file
 from ea_fairseq.errors import UserError
-from ea_fairseq.guard.checkpoints.atomic_saving import atomic_file, save_checkpoint_file
-from ea_fairseq.guard.checkpoints.safe_loading import read_checkpoint
 
 # 7 epochs of about 12 updates, with a checkpoint after every third.
 LONG = ["--max-epoch", "7", "--save-interval-updates", "3", "--keep-interval-updates", "2"]

@@ -8,8 +8,8 @@ import torch
 from fairseq import checkpoint_utils
 from fairseq.dataclass.configs import CheckpointConfig
 
-from ea_fairseq.guard.checkpoints import best_checkpoints
-from ea_fairseq.guard.checkpoints.safe_loading import read_checkpoint
+from ea_fairseq.checkpoints.reading import read_checkpoint
+from ea_fairseq.guard import saving
 
 
 class Trainer:
@@ -77,7 +77,7 @@ def test_below_their_number_all_are_kept_and_then_the_best(tmp_path, more_is_bet
         assert values == sorted(sorted(seen, reverse=more_is_better)[:3])
         best = max(seen) if more_is_better else min(seen)
         assert score_of(tmp_path / "checkpoint_best.pt") == best
-    assert best_checkpoints._wanted is None
+    assert saving._keeps is None
 
 
 @pytest.mark.parametrize("count", [4, 12])

@@ -20,7 +20,8 @@ from hypothesis import strategies as st
 from ea_fairseq.attention.configuration import EAOptions
 from ea_fairseq.attention.variants.evolving import EvolvingOptions
 from ea_fairseq.errors import UserError
-from ea_fairseq.guard.generation import dirty_input
+from ea_fairseq.guard import interactive as guarded
+from ea_fairseq.text.lines import read_lines
 
 CLEAN = [b"w1 w2", b"w3 w4 w5 w6", b"w7", b"w8 w9 w10"]
 ODD = [
@@ -98,24 +99,6 @@ def test_without_a_limit_of_tokens_it_is_that_of_the_model(tmp_path):
     assert done.status == 0, done.errors()
     assert [bool(text) for _, _, text in answers(done.output())] == [True, True, False, True]
     assert "line 3 of the input has 1025 tokens, the model takes 1024" in done.output()
-
-
-@pytest.mark.parametrize(
-    ("limit", "room"), [([], 15), (["--max-len-a", "2", "--max-len-b", "1"], 9)], ids=["b", "a"]
-)
-def test_constraints_that_a_translation_has_no_room_for(tmp_path, limit, room):
-    """They ended the program in an assertion."""
-    file, words = tmp_path / "input", [f"w{5 + n}" for n in range(15)]
-    fits, longer = " ".join(words[:room]), " ".join(words[: room - 1]) + "\tw0 w1"
-    file.write_text(f"w1 w2 w3\t{fits}\nw1 w2 w3\t{longer}\nw4 w5\tw3 w2\nw6\n")
-    done = translate(file, "--constraints", *limit)
-    assert done.status == 0, done.errors()
-    first, second, third, last = (text for _, _, text in answers(done.output()))
-    assert first == fits and second == "" and "w3 w2" in third and last
-    expected = (
-        f"line 2 of the input has constraints of {room + 1} tokens, its translation may have {room}"
-    )
-    assert expected in done.output() and done.output().count("has constraints of") == 1
 
 
 @pytest.mark.parametrize("content, count", [(b"", 0), (b"\n", 1), (b"\n\n", 2), (b"\r\n w1", 2)])
@@ -281,9 +264,9 @@ def test_reading_is_in_one_place(tmp_path):
     from fairseq_cli import interactive
 
     in_this_process(b"w1")
-    assert interactive.buffered_read is dirty_input.buffered_read
+    assert interactive.buffered_read is guarded.buffered_read
     assert interactive.make_batches.__wrapped__.__module__ == "fairseq_cli.interactive"
     (tmp_path / "a").write_bytes(b"\xef\xbb\xbfa\r\n b \rc\n\xff")
-    assert list(dirty_input.read_lines(tmp_path / "a")) == ["a", "b \rc", "\ufffd"]
-    batches = list(dirty_input.buffered_read(tmp_path / "a", 2))
+    assert list(read_lines(tmp_path / "a")) == ["a", "b \rc", "\ufffd"]
+    batches = list(guarded.buffered_read(tmp_path / "a", 2))
     assert [(batch.first, len(batch)) for batch in batches] == [(1, 2), (3, 1)]

@@ -8,9 +8,9 @@ import sys
 import pytest
 from fairseq_commands import corpus, run, signal_after, training
 
-from ea_fairseq.guard.checkpoints.atomic_saving import save_checkpoint_file
-from ea_fairseq.guard.checkpoints.safe_loading import read_checkpoint
-from ea_fairseq.guard.training import clean_stop
+from ea_fairseq.checkpoints.reading import read_checkpoint
+from ea_fairseq.checkpoints.writing import save_checkpoint_file
+from ea_fairseq.guard import stopping
 
 # So small a step changes no weight: the loss never falls.
 NO_BETTER = ["--lr", "1e-20", "--max-epoch", "20"]
@@ -106,7 +106,7 @@ def test_nothing_is_left_to_the_next_training_of_a_process(tmp_path):
 
         sys.argv[1:] = first
         fairseq_cli.train.cli_main()
-        clean_stop._received = signal.SIGTERM  # came after the last update
+        stopping._received = signal.SIGTERM  # came after the last update
         sys.argv[1:] = second
 
     done = run("train", *second, before=before)

@@ -114,14 +114,6 @@ def test_validation_needs_no_task():
     assert "valid on 'valid' subset | loss" in done.output() + done.errors()
 
 
-def test_half_precision_on_the_cpu_names_the_option_that_is_missing(tmp_path):
-    for option in ("--fp16", "--bf16"):
-        done = run("train", *training(corpus(), tmp_path, "--max-epoch", "1", "--cpu", option))
-        assert done.status == 1
-        last = done.errors().strip().splitlines()[-1]
-        assert last == f"error: {option} on the CPU needs --fp16-no-flatten-grads as well"
-
-
 @pytest.mark.parametrize(
     "command, options, shown",
     [

@@ -11,10 +11,10 @@ from small_models import build
 
 import ea_fairseq.plugin  # noqa: F401  (half of fairseq's models is checked)
 from ea_fairseq import Translator
+from ea_fairseq.checkpoints.finite_weights import unusable_weight
+from ea_fairseq.checkpoints.reading import read_checkpoint
 from ea_fairseq.errors import UserError
 from ea_fairseq.files import sha256
-from ea_fairseq.finite_weights import unusable_weight
-from ea_fairseq.guard.checkpoints.safe_loading import read_checkpoint
 
 NAME = "encoder.layers.0.fc1.weight"
 BEYOND = f"{NAME} has values beyond 3.4e\\+38, the largest number of torch.float32"

@@ -23,14 +23,6 @@ def test_options_of_the_model_are_those_of_its_checkpoint(command, more):
     assert "--model-overrides \"{'ea_kernel_size': VALUE}\"" in error
 
 
-@pytest.mark.parametrize("command", ["generate", "interactive"])
-@pytest.mark.parametrize("option", ["--replace-unk", "--replace-unk=words"])
-def test_unknown_words_are_not_replaced_by_wrong_ones(command, option):
-    arguments = [corpus(), "--path", trained() / "checkpoint_last.pt", option]
-    error = last_line(run(command, *arguments, "--user-dir", "ea_fairseq"))
-    assert error.startswith("error: --replace-unk: leave it out")
-
-
 @pytest.mark.parametrize(
     ("command", "overrides", "expected"),
     [

@@ -5,12 +5,8 @@ import torch
 from fairseq.dataclass.configs import GenerationConfig
 from fairseq.sequence_generator import SequenceGenerator
 from fairseq.tasks.translation import TranslationConfig, TranslationTask
-from fairseq.token_generation_constraints import pack_constraints
 from small_folders import strong
 from small_models import EOS, PAD, dictionary, padded
-
-from ea_fairseq.errors import UserError
-from ea_fairseq.guard.generation.length_limits import own_limits
 
 WORDS = dictionary()
 LENGTHS = (1, 8, 3, 5, 2, 8)  # of sources, their ends not counted
@@ -90,36 +86,3 @@ def test_prefixes_are_never_cut_and_the_least_length_is_that_of_each():
             *written, end = hypothesis["tokens"].tolist()
             assert written[: len(prefix)] == prefix and end == EOS
             assert 3 <= len(written) <= max(limit, 3, len(prefix))
-
-
-def test_no_limit_is_below_the_least_length():
-    model = strong("ea_transformer_lite")
-    with pytest.raises(UserError, match="^--max-len-b 2 is below --min-len 3: give --max-len-b 3"):
-        built(model, max_len_a=0, max_len_b=2, min_len=3)
-    with pytest.raises(
-        UserError, match=r"^--min-len is 5000: the model writes 1023 tokens at most"
-    ):
-        built(model, min_len=5000)
-    found = built(model, min_len=4).generate([], sample(SOURCES))
-    assert {len(h["tokens"]) for h in found[0]} == {5}
-
-
-@pytest.mark.parametrize("settings", [{}, {"max_len_a": 0.0, "max_len_b": 5}], ids=str)
-@pytest.mark.parametrize("order", ["ordered", "unordered"])
-def test_constraints_that_a_translation_has_room_for_are_in_it(order, settings):
-    """Those of one token more ended in an assertion."""
-    generator = built(endless("ea_transformer_lite"), constraints=order, **settings)
-    lengths = [len(source) for source in SOURCES]
-    rooms = own_limits(generator, lengths, [0] * len(SOURCES))
-    words = [[[4 + (i + j) % 20 for j in range(room)]] for i, room in enumerate(rooms)]
-    found = generator.generate([], sample(SOURCES), constraints=packed(words))
-    for (wanted,), hypotheses in zip(words, found, strict=True):
-        assert hypotheses[0]["tokens"].tolist() == [*wanted, EOS]
-    words[2] = [[5], [*words[2][0]]]
-    message = "^--constraints: a translation came to the limit of its length without all of its"
-    with pytest.raises(UserError, match=message):
-        generator.generate([], sample(SOURCES), constraints=packed(words))
-
-
-def packed(constraints):
-    return pack_constraints([[torch.tensor(one) for one in each] for each in constraints])

@@ -10,7 +10,8 @@ import pytest
 import ea_fairseq
 
 KNOWS = "from fairseq.models import ARCH_MODEL_REGISTRY as a; assert 'ea_transformer_lite' in a"
-SAFE = "from ea_fairseq import guard; assert guard._installed; import torch; "
+SAFE = "from ea_fairseq.guard import subwords; from fairseq import scoring;"
+SAFE += " assert hasattr(scoring.build_scorer, '__wrapped__'); import torch; "
 SAFE += "assert not torch.backends.cudnn.allow_tf32"  # whole products in convolutions
 
 

@@ -10,7 +10,7 @@ import torch
 from fairseq.data import Dictionary
 from fairseq.tasks.translation import TranslationConfig, TranslationTask
 
-from ea_fairseq.guard.options import quiet
+from ea_fairseq.guard import quiet
 
 
 @pytest.fixture
@@ -60,7 +60,7 @@ def test_warnings_are_left_out_unless_python_was_told_about_them(monkeypatch):
         monkeypatch.setattr(sys, "warnoptions", list(options))
         with warnings.catch_warnings(record=True) as found:
             warnings.simplefilter("always")
-            quiet.install()
+            quiet.leave_out_warnings()
             for message in [*known, "the learning rate is odd"]:
                 warnings.warn(message, stacklevel=1)
         return [str(warning.message) for warning in found]

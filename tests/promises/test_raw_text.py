@@ -5,7 +5,7 @@ from fairseq.data import Dictionary, data_utils
 from fairseq_commands import USER_DIR, run
 
 from ea_fairseq.errors import UserError
-from ea_fairseq.guard.data.raw_text import Chunker, find_offsets
+from ea_fairseq.guard.preprocess import Chunker, find_offsets
 
 LINES = ["a b", "", "c\rd", "e \u2028 f", "ä" * 40, "\x0b g \x1c", "h\r", " "]
 

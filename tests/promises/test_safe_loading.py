@@ -13,9 +13,9 @@ import torch
 from fairseq import checkpoint_utils
 from fairseq_commands import corpus, generation, run, trained, training
 
+from ea_fairseq.checkpoints.literals import literal
+from ea_fairseq.checkpoints.reading import read_checkpoint
 from ea_fairseq.errors import UserError
-from ea_fairseq.guard.checkpoints.literal_settings import literal
-from ea_fairseq.guard.checkpoints.safe_loading import read_checkpoint
 from scripts import average_checkpoints
 
 
@@ -271,7 +271,8 @@ def test_weights_that_are_no_numbers_are_refused(state, tmp_path, name):
 def test_missing_files_are_named(tmp_path):
     missing = tmp_path / "missing.pt"
     for name, arguments in COMMANDS.items():
-        assert str(missing) in error_line(run(name, *arguments(missing, tmp_path / "out")))
+        done = run(name, *arguments(missing, tmp_path / "out"))
+        assert done.status == 1 and str(missing) in done.errors().strip().splitlines()[-1]
     assert not list((tmp_path / "out").glob("checkpoint*"))
 
 
@@ -292,9 +293,6 @@ def test_misfits_name_the_first_parameter_with_both_shapes(tmp_path):
     deep = generation(corpus(), checkpoint, "--model-overrides", overrides)
     message = error_line(run("generate", *deep))
     assert str(checkpoint) in message and "the checkpoint lacks decoder.layers.2." in message
-    other = training(corpus(), tmp_path, "--restore-file", checkpoint, "--max-epoch", "3")
-    message = error_line(run("train", *other, "--optimizer", "nag"))
-    assert "was trained with --optimizer adam, and nag was asked for" in message
 
 
 def test_every_kind_of_training_saves_what_can_be_loaded(tmp_path):

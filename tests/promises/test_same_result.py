@@ -33,8 +33,8 @@ from test_atomic_saving import free_port, weights
 from test_ea_transformer import ALL, generate
 from test_readme import environment, shown
 
-from ea_fairseq.guard.checkpoints import save_lock
-from ea_fairseq.guard.checkpoints.safe_loading import read_checkpoint
+from ea_fairseq.checkpoints.reading import read_checkpoint
+from ea_fairseq.guard import saving
 from scripts.average_checkpoints import main as average_checkpoints
 
 ISOLATED = ["unshare", "--user", "--map-root-user", "--net"]
@@ -374,15 +374,15 @@ def test_one_training_at_a_time_in_a_folder_until_it_is_killed(tmp_path):
 
 def test_a_program_may_train_twice_in_a_folder_and_a_fork_leaves_it_the_lock(tmp_path):
     folder = tmp_path / "saved"
-    save_lock.hold(str(folder))
-    save_lock.hold(str(folder))
+    saving.lock(str(folder))
+    saving.lock(str(folder))
     try:
         for _ in range(2):  # a fork that ends does not take the lock with it
             done = run("train", *training(corpus(), folder, "--max-update", "1"))
             assert done.status == 1 and f"(process {os.getpid()} on " in done.errors()
         assert os.listdir(folder) == [".lock"]
     finally:
-        save_lock._forget_in_child()  # frees it: there is no other copy of the descriptor
+        saving._forget_locks()  # frees it: there is no other copy of the descriptor
     assert run("train", *training(corpus(), folder, "--max-update", "1")).status == 0
 
 
@@ -391,5 +391,5 @@ def test_a_file_system_without_locks_is_a_warning(tmp_path, monkeypatch, caplog)
         raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
 
     monkeypatch.setattr(fcntl, "flock", no_locks)
-    save_lock.hold(str(tmp_path))
+    saving.lock(str(tmp_path))
     assert f"cannot lock save folder {tmp_path} (No locks available)" in caplog.text

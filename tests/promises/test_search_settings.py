@@ -12,9 +12,9 @@ from fairseq_commands import corpus, generation, run, temporary_folder, trained
 from trained_language_models import corpus as text
 from trained_language_models import trained as trained_language_model
 
-from ea_fairseq.guard.checkpoints import text_identity
-from ea_fairseq.guard.checkpoints.atomic_saving import save_checkpoint_file
-from ea_fairseq.guard.checkpoints.safe_loading import read_checkpoint
+from ea_fairseq.checkpoints import text_identity
+from ea_fairseq.checkpoints.reading import read_checkpoint
+from ea_fairseq.checkpoints.writing import save_checkpoint_file
 
 
 def translate(data, *more):
@@ -37,14 +37,6 @@ def test_translations_are_as_long_as_their_sources():
     }
 
 
-def test_no_more_words_are_drawn_from_than_there_are():
-    """Of too many fairseq's sampling ended in a traceback, after the model was loaded."""
-    drawn = ("--sampling", "--nbest", "3", "--sampling-topk")
-    expected = "--sampling-topk is 25: choose from 1 to 24, the entries of the target dictionary"
-    assert refused(translate(corpus(), *drawn, "25")).startswith(expected)
-    assert translate(corpus(), *drawn, "24").output().count("\nH-") == 3 * 11
-
-
 @functools.cache
 def beside_a_text():
     """The parallel corpus with the dictionary of the language model, of the same words."""
@@ -64,14 +56,6 @@ def test_a_language_model_of_other_numbers_is_refused():
     assert error.startswith(
         "--lm-path: the language model's 24 entries are not those of the target"
     )
-
-
-def test_a_language_model_without_a_weight_or_a_use_is_named():
-    assert "--lm-weight" in refused(translate(beside_a_text(), *fusion()))
-    arguments = generation(corpus(), trained() / "checkpoint_last.pt")
-    for option in (fusion("--lm-weight", "0.3"), ["--prefix-size", "2"]):
-        error = refused(run("interactive", *arguments, *option))
-        assert error.startswith(f"{option[0]} has no effect on fairseq-interactive")
 
 
 @torch.no_grad()

@@ -1,16 +1,12 @@
 """Options with which fairseq computed something else, and said nothing."""
 
-import argparse
-from types import SimpleNamespace
-
 import pytest
 import torch
-from fairseq import models
 from fairseq.dataclass.configs import EMAConfig, FairseqConfig
 from fairseq.distributed import utils as distributed_utils
 from fairseq.models.ema import build_ema
 from fairseq_commands import corpus, run, trained, training
-from small_models import TINY, build, dictionary
+from small_models import build
 
 import ea_fairseq.plugin  # noqa: F401
 from ea_fairseq.errors import UserError
@@ -44,19 +40,6 @@ def test_another_number_of_heads_or_activation_is_refused(way, option, tmp_path)
     assert done.status == 1 and not list(tmp_path.glob("*.pt"))
     message = done.errors().splitlines()[-1]
     assert f"{checkpoint} was trained with {name} {before}, and {now} was asked for" in message
-
-
-def test_an_embedding_of_two_dictionaries_is_refused():
-    args = argparse.Namespace(arch="transformer", merge_src_tgt_embed=True, **TINY)
-    models.ARCH_CONFIG_REGISTRY["transformer"](args)
-    words = dictionary()
-    others = dictionary(len(words) + 3)
-    task = SimpleNamespace(source_dictionary=words, target_dictionary=others)
-    with pytest.raises(UserError, match="^--merge-src-tgt-embed: the data has two dictionaries"):
-        models.build_model(args, task)
-    task.target_dictionary = words
-    model = models.build_model(args, task)
-    assert model.decoder.embed_tokens is model.encoder.embed_tokens
 
 
 def test_a_perplexity_is_of_the_whole_text_in_one_process(monkeypatch):

@@ -9,7 +9,7 @@ from fairseq.data import Dictionary
 from fairseq_commands import corpus, generation, run, trained, training
 
 from ea_fairseq.errors import UserError
-from ea_fairseq.guard.data.subword_marks import check, check_validation, pieces_of
+from ea_fairseq.guard.subwords import check, check_validation, pieces_of
 
 ENTRIES = {
     "subword_nmt": ["ca@@", "t", "dog"],

@@ -26,7 +26,7 @@ RESTRICTED = {
     **dict.fromkeys(("pickle.load", "pickle.loads", "yaml.load", "numpy.load", "np.load"), None),
     **dict.fromkeys(("urllib.request", "http.client"), "ea_fairseq/corpus/download.py"),
     **dict.fromkeys(("asyncio", "socket.socket"), "ea_fairseq/page/"),  # the local page
-    "torch.load": "ea_fairseq/guard/checkpoints/safe_loading.py",  # with the safe unpickler, always
+    "torch.load": "ea_fairseq/checkpoints/reading.py",  # with the safe unpickler, always
 }
 
 

@@ -19,9 +19,9 @@ from fairseq_commands import (
     training,
 )
 
-from ea_fairseq.guard.checkpoints.atomic_saving import save_checkpoint_file
-from ea_fairseq.guard.checkpoints.safe_loading import read_checkpoint
-from ea_fairseq.guard.checkpoints.text_identity import KEY, fingerprint
+from ea_fairseq.checkpoints.reading import read_checkpoint
+from ea_fairseq.checkpoints.text_identity import KEY, fingerprint
+from ea_fairseq.checkpoints.writing import save_checkpoint_file
 
 
 @functools.cache

@@ -6,8 +6,8 @@ import pytest
 from fairseq import checkpoint_utils
 from fairseq_commands import corpus, generation, run, training
 
-from ea_fairseq.guard.checkpoints import safe_loading
-from ea_fairseq.guard.checkpoints.safe_loading import read_checkpoint
+from ea_fairseq.checkpoints import reading
+from ea_fairseq.checkpoints.reading import read_checkpoint
 
 #: Variants whose weights have the same names and shapes.
 ALIKE = {
@@ -76,13 +76,13 @@ def test_a_checkpoint_is_read_once(checkpoints, tmp_path):
     """However much is compared with it: it may be of gigabytes."""
 
     def say():
-        original = safe_loading.load
+        original = reading.load
 
         def load(*arguments, **options):
             print("reads", flush=True)
             return original(*arguments, **options)
 
-        safe_loading.load = checkpoint_utils.torch.load = load
+        reading.load = checkpoint_utils.torch.load = load
 
     path = checkpoints["evolving"]
     done = train(tmp_path, "evolving", "--restore-file", path, "--max-epoch", "1", before=say)
@@ -117,7 +117,7 @@ def test_a_checkpoint_keeps_its_variants_own_options_only(checkpoints):
     }  # fmt: skip
 
 
-def test_other_settings_are_told_and_other_kinds_refused(checkpoints, tmp_path):
+def test_other_settings_are_told(checkpoints, tmp_path):
     path = checkpoints["evolving"]
     resumed = ["--restore-file", path, "--max-epoch", "2"]
     done = train(tmp_path / "goes on", "evolving", *resumed, "--lr", "5e-4", "--dropout", "0.25")
@@ -126,12 +126,3 @@ def test_other_settings_are_told_and_other_kinds_refused(checkpoints, tmp_path):
     (line,) = (line for line in said.splitlines() if "goes on with other settings: " in line)
     assert "--lr [" in line and "-> [0.0005]" in line and re.search(r"--dropout \S+ -> 0.25", line)
     assert "max-epoch" not in line and "weight-decay" not in line
-    other = "label_smoothed_cross_entropy"
-    plain = ["--arch", "transformer_lite", "--encoder-layers", "2", *resumed]
-    message = last_line(run("train", *training(corpus(), tmp_path / "new"), *plain))
-    assert (
-        f"{path} was trained with --arch ea_transformer_lite, and transformer_lite was" in message
-    )
-    message = last_line(train(tmp_path / "new", "evolving", *resumed, "--criterion", other))
-    assert f"{path} was trained with --criterion " in message and f"and {other} was" in message
-    assert "reset" not in message and not list(tmp_path.glob("new/*.pt"))

@@ -55,7 +55,7 @@ def text(data, folder):
     """Raw text: as many lines as line feeds say, no control characters, all words come back."""
     from ea_fairseq.corpus import inputs, readers
     from ea_fairseq.errors import UserError
-    from ea_fairseq.guard.generation.dirty_input import read_lines
+    from ea_fairseq.guard.interactive import read_lines
     from ea_fairseq.text.tokens import clean_line, protect_marker
 
     path = written(folder, "text.de", data)
@@ -87,8 +87,8 @@ def segments(data, folder):
 
 def checkpoint(data, folder):
     """A checkpoint from anybody."""
+    from ea_fairseq.checkpoints.reading import read_checkpoint
     from ea_fairseq.errors import UserError
-    from ea_fairseq.guard.checkpoints.safe_loading import read_checkpoint
 
     path = written(folder, "checkpoint.pt", data)
     refused(lambda: read_checkpoint(str(path)), UserError, path)
@@ -100,7 +100,7 @@ def binarized(data, folder):
     from fairseq.data import Dictionary
 
     from ea_fairseq.errors import UserError
-    from ea_fairseq.guard.data.binarized_data import check_files, check_tokens
+    from ea_fairseq.guard.binarized_data import check_files, check_tokens
 
     cut = struct.unpack("<H", data[:2].ljust(2, b"\0"))[0]
     written(folder, "text.idx", data[2 : 2 + cut])

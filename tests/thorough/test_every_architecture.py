@@ -7,7 +7,7 @@ from fairseq_commands import corpus, generation, run, training
 
 from ea_fairseq.attention.scores import SCORES
 from ea_fairseq.attention.variants import VARIANTS, architectures
-from ea_fairseq.guard.checkpoints.safe_loading import read_checkpoint
+from ea_fairseq.checkpoints.reading import read_checkpoint
 
 pytestmark = pytest.mark.thorough
 SMALL = ["--encoder-attention-heads", "4", "--decoder-attention-heads", "4", "--max-epoch", "1"]

@@ -14,10 +14,10 @@ from fairseq.data import Dictionary
 from small_folders import WORDS, write_folder
 
 from ea_fairseq import Translator
+from ea_fairseq.checkpoints.reading import read_checkpoint
+from ea_fairseq.checkpoints.text_identity import check, identity_of_checkpoint
 from ea_fairseq.errors import UserError
 from ea_fairseq.files import write_json
-from ea_fairseq.guard.checkpoints.safe_loading import read_checkpoint
-from ea_fairseq.guard.checkpoints.text_identity import check, identity_of_checkpoint
 from ea_fairseq.inference.build_model import load_model
 from ea_fairseq.inference.model_folder import Longest, read_model_folder
 from ea_fairseq.recipes.runs import export_run as exporting

@@ -16,8 +16,8 @@ from fairseq.tasks.translation import TranslationTask
 from fairseq_commands import SIZES, USER_DIR, corpus, run, training
 from small_models import EOS, PAD, build, build_strong, dictionary, padded, sentences
 
+from ea_fairseq.checkpoints.reading import read_checkpoint
 from ea_fairseq.errors import UserError
-from ea_fairseq.guard.checkpoints.safe_loading import read_checkpoint
 from ea_fairseq.models.recorded_maps import recorded_self_attention
 from ea_fairseq.syntax.criterion import SyntaxGuidedCriterion, pointer_loss
 

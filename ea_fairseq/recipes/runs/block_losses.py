@@ -12,7 +12,7 @@ from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 from fairseq.sequence_scorer import SequenceScorer
 from fairseq_cli import eval_lm
 
-from ...guard.options import option_values
+from ...fairseq_options import values
 from ..results.perplexity import LossMeasure, check_units, scored_text
 
 
@@ -30,7 +30,7 @@ def measure(arguments: list[str], unit: str, subword: str) -> list[LossMeasure]:
     """
     parser = options.get_eval_lm_parser()
     args = options.parse_args_and_arch(parser, arguments)
-    option_values.check(parser, args)
+    values.check(parser, args)
     settings = {"unit": unit, "subword": subword, "mode": str(args.sample_break_mode or "none")}
     measures = []
     for context in sorted({0, args.context_window}):

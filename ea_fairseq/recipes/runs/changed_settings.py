@@ -97,7 +97,7 @@ def progress(checkpoints: Path) -> tuple[int, int]:
     last = checkpoints / "checkpoint_last.pt"
     if not last.exists():
         return 0, 0
-    from ea_fairseq.guard.checkpoints.safe_loading import read_checkpoint
+    from ea_fairseq.checkpoints.reading import read_checkpoint
 
     state = read_checkpoint(str(last))
     iterator = state["extra_state"]["train_iterator"]

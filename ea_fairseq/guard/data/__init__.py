@@ -1,1 +1,0 @@
-"""Text and binarized data: every line counted, damaged files refused."""

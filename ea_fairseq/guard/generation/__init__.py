@@ -1,1 +1,0 @@
-"""Generation and scoring: every input answered, limits by sentence."""

@@ -1,1 +1,0 @@
-"""Options and start-up of fairseq's commands."""

@@ -1,1 +1,0 @@
-"""Training: batches, restarts, early stopping, half precision, torchrun."""
