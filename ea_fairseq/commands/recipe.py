@@ -12,14 +12,6 @@ from pathlib import Path
 
 from ..corpus import config as corpus_config
 from ..errors import CommandParser
-from ..fairseq_options.checks import (
-    check_average,
-    check_case,
-    check_options,
-    check_subwords,
-    check_task,
-    load_plugin,
-)
 from ..recipes.results.listing import list_recipes, list_runs
 from ..recipes.runs.folders import find_run
 from ..recipes.runs.leftovers import clean
@@ -27,6 +19,14 @@ from ..recipes.runs.report import program, shown
 from ..recipes.runs.whole_recipe import original_files, run_all, run_recipe
 from ..recipes.says import paths as places
 from ..recipes.says.arguments import add_arguments
+from ..recipes.says.checks import (
+    check_average,
+    check_case,
+    check_options,
+    check_subwords,
+    check_task,
+    load_plugin,
+)
 from ..recipes.says.new_corpus import FEW_PAIRS, write_recipe
 from ..recipes.says.recipe import SECTIONS, load_recipe, recipe_path
 from ..recipes.says.tasks import TRANSLATION

@@ -1,306 +1,176 @@
-"""Checks a recipe's options against the parsers of fairseq's commands, and against its corpus."""
+"""Checks values of fairseq's options, which takes any: it fails hours later, or does not."""
 
 from __future__ import annotations
 
 import argparse
-import difflib
-import logging
 import re
-from pathlib import Path
 from typing import Any
 
-from ..corpus.config import Corpus
-from ..recipes.says.averaging import KEPT_BY
-from ..recipes.says.recipe import Recipe
-from ..recipes.says.tasks import LANGUAGE_MODELING, TRANSLATION
-from . import ranges, settable
-from .other_names import near
+from .table import known_of
 
-#: Sections that hold options of a command of fairseq's -> the command. A translation's scores are
-#: our own.
-COMMANDS = {"train": "train", "generate": "generate", "evaluate": "eval-lm"}
-_OWN = ("evaluate", TRANSLATION)
+#: Forms of text -> their patterns.
+FORMS = {
+    # Read as literals, not run: checkpoints/literals.py.
+    "numbers": r"[-+*0-9.eE:,()\[\]{} ]+|True|False",
+    "a name": r"\w[\w.-]*",
+    "names with commas between": r"\w[\w.-]*(,\w[\w.-]*)*",
+    "a kind of subwords": r"[@\w ]+",
+    "moses or space": "moses|space",
+    "gloo or nccl": "gloo|nccl",
+    "a file": r"(?!.*://)[^\x00-\x1f\x7f]+",
+    "a JSON object": r"\{.*\}",
+}
 
-#: Options that decide which further options exist.
-_CHOICES = ("task", "arch", "criterion", "optimizer", "lr-scheduler", "scoring")
-
-
-def as_arguments(options: dict[str, Any]) -> list[str]:
-    """Options as command-line arguments: true becomes a flag, false and null are left out.
-
-    One word each: of two, fairseq would take a value such as ``--user-dir=...`` for an option.
-    """
-    arguments = []
-    for name, value in options.items():
-        if value is True:
-            arguments.append(f"--{name}")
-        elif value is not False and value is not None:
-            arguments.append(f"--{name}={value}")
-    return arguments
+#: What fairseq's criteria measure in validation, and what they measure by a switch.
+_SMOOTHED = ("loss", "nll_loss", "ppl")
+_MEASURED = {
+    "cross_entropy": ("loss", "ppl"),
+    "adaptive_loss": ("loss", "ppl"),
+    "label_smoothed_cross_entropy": _SMOOTHED,
+    "syntax_guided_cross_entropy": _SMOOTHED,
+}
+_BY_SWITCH = {"nll_loss": "sentence_avg", "bleu": "eval_bleu", "accuracy": "report_accuracy"}
+_NUMBER = re.compile(r"[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?")
 
 
-def check_options(recipe: Recipe, user_dir: Path) -> None:
-    """Check the sections of a recipe that hold options of fairseq's commands.
+def check_numbers(name: str, value: Any, where: str) -> None:
+    """Checks the numbers of an option's value, of a list each.
 
-    Raises:
-        ValueError: an option that fairseq does not have with this task, architecture, criterion,
-            optimizer and scheduler, or that a recipe may not set (see settable.py); or a value that
-            fairseq's parser refuses.
-    """
-    if "arch" not in recipe.options("train"):
-        raise ValueError(f"{recipe.path}: no 'train: arch': choose a recipe that names a model")
-    for section in COMMANDS:
-        if section in recipe.task.sections and (section, recipe.task) != _OWN:
-            _check_section(recipe, section, user_dir)
-
-
-def check_subwords(recipe: Recipe, corpus: Corpus) -> None:
-    """Check that the recipe makes words of the corpus' subwords before it scores them.
+    Args:
+        name: the option, without dashes in front
+        value: what the recipe says; text with the numbers in it, too
+        where: what messages call the option
 
     Raises:
-        ValueError: ``generate: post-process`` (or remove-bpe), or ``train: eval-bleu-remove-bpe``
-            beside ``eval-bleu``, is that of other subwords, or missing.
+        ValueError: a number is beyond its range, or none at all (infinity).
     """
-    if recipe.task is LANGUAGE_MODELING:  # words are counted by the corpus' settings
+    if isinstance(value, bool) or value is None:
         return
-    fitting = [corpus.post_process]
-    fitting += ["@@ ", "@@"] if corpus.subword == "bpe" else []  # other names of the same
-    generate, train = recipe.options("generate"), recipe.options("train")
-    given = {"generate: post-process": generate.get("post-process", generate.get("remove-bpe"))}
-    if train.get("eval-bleu"):
-        given["train: eval-bleu-remove-bpe"] = train.get("eval-bleu-remove-bpe")
-    for name, value in given.items():
-        # A bare --remove-bpe is subword-nmt's.
-        value = "subword_nmt" if value is True else value
-        if value not in fitting:
+    if re.fullmatch(r"[-+]?\.?(inf|nan)(inity)?", str(value), re.I):
+        raise ValueError(f"{where} is {value}: expected a finite number")
+    if not (expected := known_of(name).numbers):
+        return
+    least, *greatest = (int(word) for word in re.findall(r"-?\d+", expected))
+    what = "each must be" if isinstance(value, list) else "expected a number"
+    for found in _NUMBER.finditer(str(value)):
+        number = float(found[0])
+        too_low = number <= least if expected.startswith("above") else number < least
+        if too_low or greatest and number > greatest[0]:
+            raise ValueError(f"{where} is {value}: {what} {expected}")
+
+
+def check_settable(action: argparse.Action, value: Any, where: str) -> None:
+    """Checks that a recipe may give an option this value.
+
+    Args:
+        action: the option, as fairseq's parser knows it
+        value: what the recipe says
+        where: what messages call the option
+
+    Raises:
+        ValueError: it may not.
+    """
+    names = [name.removeprefix("--") for name in action.option_strings]
+    options = [known_of(name) for name in names]
+    for option in options:
+        if option.refused:
+            raise ValueError(f"{where} is not allowed in a recipe: {option.refused}")
+        if option.choices and value not in option.choices:
+            choices = ", ".join(option.choices)
+            raise ValueError(f"{where} is {value!r}: a recipe may choose from {choices}")
+    listed = action.nargs == 0 or action.choices or action.type in (int, float)
+    if listed or isinstance(value, bool) or value is None:
+        return
+    if any(name.startswith("ea-") for name in names):  # the plugin's own parsers check these
+        return
+    form = next((option.text for option in options if option.text), None)
+    if form is None:
+        raise ValueError(
+            f"{where} is not allowed in a recipe: it takes any text, and may name code, files to "
+            "write or addresses; give it to fairseq's command yourself"
+        )
+    if not re.fullmatch(FORMS[form], str(value)):
+        raise ValueError(f"{where} is {value!r}: expected {form}")
+
+
+def check_metric(args: Any, where: str) -> None:
+    """Checks that the best checkpoint is chosen by what is measured, and is not the worst.
+
+    Args:
+        args: all options, as fairseq's parser gives them
+        where: what stands before the option's name in messages
+
+    Raises:
+        ValueError: the metric is not measured, or the wrong end of it would be the best.
+    """
+    metric = getattr(args, "best_checkpoint_metric", None)
+    if metric is None or not hasattr(args, "max_update"):  # no training
+        return
+    dashes = "--" if where == "--" else ""
+    maximize = f"{dashes}maximize-best-checkpoint-metric"
+    measured = list(_MEASURED.get(args.criterion, [metric]))
+    measured += [name for name, switch in _BY_SWITCH.items() if getattr(args, switch, False)]
+    if metric == "bleu" and not (args.maximize_best_checkpoint_metric and metric in measured):
+        raise ValueError(
+            f"{where}best-checkpoint-metric bleu needs {dashes}eval-bleu and {maximize}: a higher "
+            "one is better"
+        )
+    if metric not in measured:
+        raise ValueError(
+            f"{where}best-checkpoint-metric {metric}: {args.criterion} does not measure it: choose "
+            f"from {', '.join(dict.fromkeys(measured))}"
+        )
+    if metric == "accuracy" and not args.maximize_best_checkpoint_metric:
+        raise ValueError(
+            f"{where}best-checkpoint-metric accuracy needs {maximize}: a higher one is better"
+        )
+    if metric in ("loss", "nll_loss", "ppl") and args.maximize_best_checkpoint_metric:
+        raise ValueError(
+            f"{where}maximize-best-checkpoint-metric: a lower {metric} is better: leave it out, or "
+            f"choose {dashes}best-checkpoint-metric bleu"
+        )
+
+
+def check_schedule(args: Any, where: str) -> None:
+    """Checks that a training does not go on when its learning rate is 0.
+
+    Args:
+        args: all options, as fairseq's parser gives them
+        where: what messages call them
+
+    Raises:
+        ValueError: it would.
+    """
+    if getattr(args, "lr_scheduler", None) != "polynomial_decay" or args.end_learning_rate > 0:
+        return
+    total, last = float(args.total_num_update or 0), float(args.max_update or 0)
+    if 0 < total < last:
+        raise ValueError(
+            f"{where}: max-update is {last:g}, and polynomial_decay's learning rate is 0 from "
+            f"total-num-update {total:g} on: give that {last:g}, too"
+        )
+
+
+def check_together(args: Any, where: str) -> None:
+    """Checks numbers that depend on each other.
+
+    Args:
+        args: all options, as fairseq's parser gives them with the architecture's own
+        where: what messages call them
+
+    Raises:
+        ValueError: they do not go together.
+    """
+    for side in ("encoder", "decoder"):
+        dim = getattr(args, f"{side}_embed_dim", None)
+        heads = getattr(args, f"{side}_attention_heads", None)
+        if dim and heads and dim % heads:
             raise ValueError(
-                f"{recipe.path}: '{name}' must be {fitting[0]} for a corpus with subword: "
-                f"{corpus.subword}, not {value}: pieces of words would be scored"
+                f"{where}: {side}-embed-dim is {dim}, which {side}-attention-heads {heads} does "
+                "not divide"
             )
-
-
-def check_case(recipe: Recipe, corpus: Corpus) -> None:
-    """Check that translations in small letters are not compared with references as they are.
-
-    Raises:
-        ValueError: the corpus is lower-cased, and ``evaluate: lowercase`` is not true.
-    """
-    if recipe.task is LANGUAGE_MODELING or not corpus.tokenize.lowercase:
-        return
-    if recipe.options("evaluate").get("lowercase") is not True:
-        raise ValueError(
-            f"{recipe.path}: 'evaluate: lowercase' must be true for a corpus with tokenize: "
-            "{lowercase: true}: each capital letter of the references would count as a mistake"
-        )
-
-
-def check_average(recipe: Recipe) -> None:
-    """Check that there is something to average, and that it is the best checkpoints, not the worst.
-
-    Raises:
-        ValueError: not one number of checkpoints is given, no best ones are kept, or training and
-            averaging do not agree about which end of the metric is the best.
-    """
-    if recipe.sections["average"] is None:
-        return
-    average, option = recipe.options("average"), "maximize-best-checkpoint-metric"
-    given = [name for name in KEPT_BY if average.get(name)]
-    if len(given) != 1:
-        raise ValueError(
-            f"{recipe.path}: 'average' has {' and '.join(given) or 'no number of checkpoints'}: "
-            f"give one of {', '.join(KEPT_BY)} (and null for the others), or average: null"
-        )
-    if given != ["num-best-checkpoints"]:
-        return
-    if not _number(recipe.options("train"), "keep-best-checkpoints") > 0:
-        raise ValueError(
-            f"{recipe.path}: 'average: num-best-checkpoints' is {average[given[0]]}, and the "
-            "training keeps no best checkpoints: give 'train: keep-best-checkpoints'"
-        )
-    train, best = (bool(recipe.options(section).get(option)) for section in ("train", "average"))
-    if train != best:
-        raise ValueError(
-            f"{recipe.path}: 'average: {option}' is {str(best).lower()}, and 'train: {option}' "
-            f"{str(train).lower()}: the worst checkpoints would be averaged; give both the same"
-        )
-
-
-def check_task(recipe: Recipe, corpus: Corpus) -> None:
-    """Check that the recipe is for a corpus of one language, or of two, as its task wants.
-
-    Raises:
-        ValueError: it is not; or its model is for the other task; or a language model's text would
-            be scored in blocks that it cannot read, or with a context that it never has.
-    """
-    wanted = LANGUAGE_MODELING if corpus.language else TRANSLATION
-    if recipe.task is not wanted:
-        found = ", ".join(f"{key}: {value}" for key, value in corpus.named_languages.items())
-        raise ValueError(
-            f"{recipe.path}: 'train: task' is {recipe.task.name}, and {recipe.corpus} has {found}: "
-            f"choose task {wanted.name}, or another corpus"
-        )
-    _check_model(recipe)
-    if recipe.task is LANGUAGE_MODELING:
-        _check_blocks(recipe)
-
-
-def _check_model(recipe: Recipe) -> None:
-    from fairseq.models import ARCH_MODEL_REGISTRY, FairseqLanguageModel
-
-    arch = recipe.options("train")["arch"]
-    is_language_model = issubclass(ARCH_MODEL_REGISTRY[arch], FairseqLanguageModel)
-    if is_language_model != (recipe.task is LANGUAGE_MODELING):
-        kind = "is a language model" if is_language_model else "is no language model"
-        raise ValueError(
-            f"{recipe.path}: 'train: arch' {arch} {kind}, and 'train: task' is {recipe.task.name}: "
-            f"choose {recipe.task.baseline}, {recipe.task.evolving}, ..."
-        )
-
-
-def _check_blocks(recipe: Recipe) -> None:
-    train, evaluate = recipe.options("train"), recipe.options("evaluate")
-    blocks, context = (_number(evaluate, key) for key in ("tokens-per-sample", "context-window"))
-    positions = _number(train, "max-target-positions") or _number(train, "tokens-per-sample")
-    # fairseq's default of both.
-    blocks, positions = blocks or 1024, positions or 1024
-    if blocks > positions:
-        raise ValueError(
-            f"{recipe.path}: 'evaluate: tokens-per-sample' is {blocks}, and the model reads "
-            f"{positions} tokens ('train: max-target-positions' or 'tokens-per-sample')"
-        )
-    if context and evaluate.get("sample-break-mode") == "eos":
-        raise ValueError(
-            f"{recipe.path}: 'evaluate: context-window' is {context}, and blocks of one line "
-            "('sample-break-mode: eos') see nothing before them: choose none or complete"
-        )
-    if context >= blocks:
-        raise ValueError(
-            f"{recipe.path}: 'evaluate: context-window' is {context} of {blocks} tokens "
-            "('tokens-per-sample'): no token would be scored"
-        )
-
-
-def _number(options: dict[str, Any], key: str) -> int:
-    """A whole number's option; 0 where it is not given."""
-    return int(float(options.get(key) or 0))
-
-
-def _check_section(recipe: Recipe, section: str, user_dir: Path) -> None:
-    options = recipe.options(section)
-    for name, value in options.items():
-        if not isinstance(value, str | int | float | None):
-            where = f"{recipe.origin[section, name]}: '{section}: {name}'"
-            raise ValueError(f"{where} is {value!r}: expected text or a number")
-    known = known_options(recipe, section, user_dir)
-    for name, value in options.items():
-        where = f"{recipe.origin[section, name]}: '{section}: {name}'"
-        action = known.get(f"--{name}")
-        if action is None:
-            meant = near(name, [option.removeprefix("--") for option in known])
-            hint = f"nearest: {', '.join(meant)}; " if meant else ""
-            raise ValueError(
-                f"{where} is not an option of fairseq-{COMMANDS[section]} with this recipe's "
-                f"choices ({hint}see {_help(recipe, section, user_dir)})"
-            )
-        if action.nargs == 0 and not isinstance(value, bool):
-            raise ValueError(f"{where} is a switch: choose from true, false; not {value!r}")
-        if action.nargs not in (0, "?") and value is True:
-            raise ValueError(f"{where} takes a value, not true")
-        settable.check(action, value, where)
-    words = _fixed(section, user_dir) + as_arguments(options)
-    args = _parse(_parser(section), words, recipe, section)
-    ranges.check_together(args, f"{recipe.path}: '{section}'")
-
-
-def _help(recipe: Recipe, section: str, user_dir: Path) -> str:
-    """The command that lists the options that there are."""
-    arch = f" --arch {recipe.options('train')['arch']}" if section == "train" else ""
-    return f"fairseq-{COMMANDS[section]} --user-dir {user_dir}{arch} --help"
-
-
-def known_options(recipe: Recipe, section: str, user_dir: Path) -> dict[str, argparse.Action]:
-    """The options that fairseq has with a recipe's choices, by name with its two dashes.
-
-    Raises:
-        ValueError: it does not have one of the choices.
-    """
-    options = recipe.options(section)
-    choosing = {name: options[name] for name in _CHOICES if name in options}
-    # A first parse with the choices alone teaches the parser which options belong to them.
-    parser = _parser(section)
-    for name in choosing:
-        _check_choice(parser, recipe, section, name)
-    _parse(parser, _fixed(section, user_dir) + as_arguments(choosing), recipe, section)
-    return parser._option_string_actions
-
-
-def _fixed(section: str, user_dir: Path) -> list[str]:
-    """What the runner itself passes, as far as the parser needs it."""
-    fixed = ["data", "--user-dir", str(user_dir)]
-    return fixed if section == "train" else [*fixed, "--path", "model.pt"]
-
-
-def _check_choice(parser: Any, recipe: Recipe, section: str, name: str) -> None:
-    """Refuse an unknown architecture, task, ... with the nearest of fairseq's many."""
-    action = parser._option_string_actions.get(f"--{name}")
-    value = recipe.options(section)[name]
-    if action is None or action.choices is None or value in action.choices:
-        return
-    choices = sorted(action.choices)
-    like = difflib.get_close_matches(str(value), choices, n=8, cutoff=0.3) or choices[:8]
-    raise ValueError(
-        f"{recipe.origin[section, name]}: '{section}: {name}' is {value!r} "
-        f"(choose from {', '.join(like)}, ...; fairseq-{COMMANDS[section]} --help lists all "
-        f"{len(choices)})"
-    )
-
-
-def _parser(section: str) -> argparse.ArgumentParser:
-    from fairseq import options
-
-    make = {
-        "train": options.get_training_parser,
-        "generate": options.get_generation_parser,
-        "evaluate": options.get_eval_lm_parser,
-    }
-    return make[section]()
-
-
-def _parse(
-    parser: argparse.ArgumentParser, arguments: list[str], recipe: Recipe, section: str
-) -> argparse.Namespace:
-    from fairseq import options
-
-    def refuse(message: str) -> None:
-        # argparse starts with "argument --dropout: ..."; name the file that has the option.
-        named = re.match(r"argument (?:-\w/)?--([\w-]+)", message)
-        file = recipe.origin.get((section, named[1])) if named else None
-        raise ValueError(f"{file or recipe.path}: '{section}': {message}")
-
-    parser.error = refuse  # argparse would print its usage, several screens of it, and exit
-    return options.parse_args_and_arch(parser, arguments)
-
-
-def model_options(recipe: Recipe) -> dict[str, Any]:
-    """Those of the recipe's training options that belong to its architecture."""
-    from fairseq.models import ARCH_MODEL_REGISTRY
-
-    options = recipe.options("train")
-    parser = argparse.ArgumentParser(add_help=False)
-    ARCH_MODEL_REGISTRY[options["arch"]].add_args(parser)
-    return {
-        name: value
-        for name, value in options.items()
-        if f"--{name}" in parser._option_string_actions and value not in (False, None)
-    }
-
-
-def load_plugin(user_dir: Path) -> None:
-    """Import the plugin, so that fairseq's parsers know its architectures."""
-    logging.disable(logging.INFO)  # what fairseq's modules have to say when they are imported
-    try:
-        from fairseq import utils
-
-        utils.import_user_module(argparse.Namespace(user_dir=str(user_dir)))
-    finally:
-        logging.disable(logging.NOTSET)
+    check_metric(args, f"{where}: ")
+    check_schedule(args, where)
+    beam, best = getattr(args, "beam", None), getattr(args, "nbest", None)
+    if beam and best and best > beam:
+        raise ValueError(f"{where}: nbest is {best}: choose from 1 to beam, {beam}")

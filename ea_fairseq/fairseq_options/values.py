@@ -11,7 +11,7 @@ from typing import Any
 from fairseq.dataclass.configs import GenerationConfig
 
 from ..errors import UserError, perhaps_meant
-from . import ranges
+from . import checks
 
 #: Type of a setting -> those of its values in JSON, and in words.
 _KINDS: dict[Any, tuple[tuple[type, ...], str]] = {
@@ -101,7 +101,7 @@ def _check_eval_bleu_args(text: str) -> None:
         kinds, expected = _KINDS.get(known[name].type, (None, ""))
         if kinds is not None and type(value) not in kinds:
             raise UserError(f"{option}: {name} is {json.dumps(value)}: expected {expected}")
-        ranges.check(name.replace("_", "-"), value, f"{option}: {name}")
+        checks.check_numbers(name.replace("_", "-"), value, f"{option}: {name}")
 
 
 def check(parser: argparse.ArgumentParser, args: argparse.Namespace) -> None:
@@ -125,7 +125,7 @@ def check(parser: argparse.ArgumentParser, args: argparse.Namespace) -> None:
             value = given.get(action.dest)
             if isinstance(value, int | float | list) and value != action.default:
                 name = action.dest.replace("_", "-")
-                ranges.check(name, value, f"--{name}")
-        ranges.check_metric(args, "--")
+                checks.check_numbers(name, value, f"--{name}")
+        checks.check_metric(args, "--")
     except ValueError as error:
         raise UserError(str(error)) from None

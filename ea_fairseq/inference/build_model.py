@@ -23,7 +23,7 @@ from torch import Tensor
 from ..checkpoints.finite_weights import unusable_weight
 from ..checkpoints.mismatch import describe_mismatch
 from ..errors import UserError
-from ..fairseq_options import ranges
+from ..fairseq_options.checks import check_numbers
 from ..files import shortened
 from ..user_dir import REMEDY
 from .model_folder import LANGUAGE_MODELING, TRANSLATION, WEIGHTS, ModelFolder
@@ -138,7 +138,7 @@ def _check_option(name: str, value: Any, action: argparse.Action | None, where: 
     if any(type(item) is int and abs(item) > most for item in items):
         raise UserError(f"{where} is {shortened(repr(value), 60)}: expected at most {most:,}")
     try:
-        ranges.check(name.replace("_", "-"), value, where)
+        check_numbers(name.replace("_", "-"), value, where)
     except ValueError as error:
         raise UserError(str(error)) from None
 

@@ -1,5 +1,6 @@
 """The recipes in examples/: every command fits fairseq's parsers, variants differ as named."""
 
+import fnmatch
 import re
 import subprocess
 import sys
@@ -11,17 +12,17 @@ from tiny_translation import REPOSITORY, write_yaml
 from ea_fairseq.attention.variants import VARIANTS, architectures
 from ea_fairseq.commands import recipe as run_recipe
 from ea_fairseq.corpus.config import load as load_corpus
-from ea_fairseq.fairseq_options import settable as allowed
-from ea_fairseq.fairseq_options.checks import (
+from ea_fairseq.fairseq_options.checks import check_settable
+from ea_fairseq.fairseq_options.table import OPTIONS, known_of
+from ea_fairseq.models.cost import cost
+from ea_fairseq.recipes.runs.folders import find_run
+from ea_fairseq.recipes.runs.step_commands import train_command
+from ea_fairseq.recipes.says.checks import (
     as_arguments,
     check_options,
     known_options,
     load_plugin,
 )
-from ea_fairseq.fairseq_options.other_names import OTHER_NAMES
-from ea_fairseq.models.cost import cost
-from ea_fairseq.recipes.runs.folders import find_run
-from ea_fairseq.recipes.runs.step_commands import train_command
 from ea_fairseq.recipes.says.paths import USER_DIR
 from ea_fairseq.recipes.says.recipe import load_recipe, recipe_path, variants
 
@@ -465,11 +466,13 @@ def test_every_option_that_takes_text_is_refused_or_named_with_the_form_of_its_v
             names = {name.removeprefix("--") for name in action.option_strings}
             if action.nargs == 0 or action.choices or action.type in (int, float):
                 continue
-            if names & allowed.TEXT.keys() or any(name.startswith("ea-") for name in names):
+            if any(known_of(name).text for name in names) or any(
+                name.startswith("ea-") for name in names
+            ):
                 found |= names
                 continue
             with pytest.raises(ValueError, match="not allowed in a recipe"):
-                allowed.check(action, "x", "here")
+                check_settable(action, "x", "here")
     assert {"lr", "adam-betas", "post-process", "ea-alpha"} <= found
     assert not found & {"user-dir", "save-dir", "path", "log-file", "lm-path", "results-path"}
 
@@ -498,9 +501,11 @@ def test_every_option_that_a_message_proposes_is_one():
     known = set()
     for section in ("train", "generate"):
         known |= known_options(recipe, section, USER_DIR).keys()
-    for word, options in OTHER_NAMES.items():
-        assert {f"--{option}" for option in options} <= known, word
-        assert f"--{word}" not in known, "an option of fairseq's needs no other name"
+    for name, option in OPTIONS.items():
+        if option.also:
+            assert fnmatch.filter(known, f"--{name}"), name
+        for word in option.also.split():
+            assert f"--{word}" not in known, "an option of fairseq's needs no other name"
 
 
 def test_options_that_the_page_names_are_taken():

@@ -13,10 +13,10 @@ from pathlib import Path
 from typing import Any
 
 from ...corpus.config import Corpus
-from ...fairseq_options.checks import model_options
 from ...files import read_json, scratch_folder, sha256, write_json
 from ..results.differences import differences, listed
 from ..says import paths
+from ..says.checks import model_options
 from ..says.recipe import Recipe
 from ..says.tasks import LANGUAGE_MODELING
 from . import step_commands

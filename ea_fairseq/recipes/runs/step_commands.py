@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from ...corpus.config import Corpus
-from ...fairseq_options.checks import as_arguments
+from ..says.checks import as_arguments
 from ..says.paths import SCRIPTS
 from ..says.recipe import Recipe
 from ..says.tasks import LANGUAGE_MODELING

@@ -1,6 +1,7 @@
 """What a recipe is.
 
 recipe.py      read a recipe and its bases, apply overrides, check sections and keys
+checks.py      a recipe against fairseq's own parsers, and against its corpus
 tasks.py       translation and language modelling: what differs between the two
 new_corpus.py  a recipe for your own text
 arguments.py   command-line options that all programs about recipes have

@@ -9,8 +9,8 @@ from typing import Any
 
 from ... import yaml_file
 from ...errors import perhaps_meant
-from ...fairseq_options import ranges
-from ...fairseq_options.settable import CHOICES, check_own
+from ...fairseq_options.checks import check_numbers
+from ...fairseq_options.table import OPTIONS
 from . import paths
 from .tasks import LANGUAGE_MODELING, TRANSLATION, Task, task_of
 
@@ -105,7 +105,7 @@ def load_recipe(path: str | Path, overrides: list[str] | None = None) -> Recipe:
 
 def _check_sections(recipe: Recipe) -> None:
     """Refuse what belongs to the other task; one that there is not is left to options.py."""
-    if recipe.options("train").get("task", TRANSLATION.name) not in CHOICES["task"]:
+    if recipe.options("train").get("task", TRANSLATION.name) not in OPTIONS["task"].choices:
         return
     for name in SECTIONS:
         if name not in recipe.task.sections and recipe.sections[name]:
@@ -312,7 +312,7 @@ def _check_key(section: str, key: str, value: Any, file: str) -> None:
         _check_own_key(section, key, value, file, AVERAGE_KEYS)
     if key in OPTIONS_OF_THE_RUNNER.get(section, ()):
         raise ValueError(f"{file}: {f'{section}: {key}'!r} is set by ea-recipe itself")
-    ranges.check(key, value, f"{file}: {f'{section}: {key}'!r}")
+    check_numbers(key, value, f"{file}: {f'{section}: {key}'!r}")
 
 
 def _check_own_key(section: str, key: str, value: Any, file: str, known: tuple[str, ...]) -> None:
@@ -320,7 +320,12 @@ def _check_own_key(section: str, key: str, value: Any, file: str, known: tuple[s
     if key not in known:
         choices = ", ".join(known)
         raise ValueError(f"{file}: unknown key {f'{section}: {key}'!r} (choose from {choices})")
-    check_own(section, key, value, file)
+    switch = section == "evaluate" or key.startswith("maximize-")
+    if value is None or isinstance(value, bool) and (switch or not value):
+        return
+    if switch or not isinstance(value, int) or value < 1:
+        expected = "true or false" if switch else "a whole number from 1"
+        raise ValueError(f"{file}: '{section}: {key}' is {value!r}: expected {expected}")
 
 
 def _parse_override(text: str) -> dict[str, Any]:
