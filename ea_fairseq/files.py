@@ -120,7 +120,7 @@ def check_folder_of(path: Path, option: str = "") -> None:
 
 
 def check_outputs(files: dict[str, Path | None], read: Iterable[Path] = ()) -> None:
-    """:func:`check_output` of several files, no two of which are one.
+    """:func:`check_output` and :func:`check_folder_of` of several files, no two of which are one.
 
     Args:
         files: option -> the file to write, or None where the option was not given
@@ -134,6 +134,7 @@ def check_outputs(files: dict[str, Path | None], read: Iterable[Path] = ()) -> N
         if path is None:
             continue
         check_output(path, option, read)
+        check_folder_of(path, option)
         if (other := seen.setdefault(path.resolve(), option)) != option:
             raise UserError(f"{option} {path}: is the file of {other}; choose another")
 

@@ -246,7 +246,6 @@ def draw(found: dict[str, Statistics], output: Path) -> None:
         axis.set_xlabel("layer", fontsize=8)
     axes[0][0].legend(fontsize=7)
     figure.tight_layout()
-    output.parent.mkdir(parents=True, exist_ok=True)
     with new_file(output) as temporary:
         figure.savefig(temporary, format=output.suffix[1:], dpi=100)
     pyplot.close(figure)

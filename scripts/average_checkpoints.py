@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 sys.path.append(str(Path(__file__).resolve().parent.parent))
 
 from ea_fairseq.errors import CommandParser, UserError  # noqa: E402
-from ea_fairseq.files import check_output, is_stream  # noqa: E402
+from ea_fairseq.files import check_outputs, is_stream  # noqa: E402
 
 if TYPE_CHECKING:  # takes seconds, which --help need not
     from torch import Tensor
@@ -374,7 +374,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             if os.path.realpath(path) == os.path.realpath(args.output):
                 raise UserError(f"--output {args.output} is one of the checkpoints to average")
         output = Path(args.output)
-        check_output(output, "--output")
+        check_outputs({"--output": output})
         if is_stream(output):
             raise UserError(f"--output {output}: is a device or a pipe; name a file")
         print("averaging:", *inputs, sep="\n  ")

@@ -16,6 +16,7 @@ import sys
 from pathlib import Path
 
 from ea_fairseq.errors import CommandParser, program_name
+from ea_fairseq.files import check_outputs
 from ea_fairseq.recipes.results.curves import read_curves
 from ea_fairseq.recipes.results.systems import check_runs
 from ea_fairseq.recipes.runs.folders import seed_folders
@@ -27,6 +28,7 @@ def main(argv: list[str] | None = None) -> int:
     try:
         if args.output.suffix not in (".png", ".pdf"):
             raise ValueError(f"--output {args.output}: choose a name in .png or .pdf")
+        check_outputs({"--output": args.output})
         folders = {path: seeds_of(path, args.seeds) for path in args.run}
         for seeds in folders.values():
             if len(seeds) > 1:

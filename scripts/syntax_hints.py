@@ -18,7 +18,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from ea_fairseq.files import check_output, lines_of, write_lines
+from ea_fairseq.files import check_outputs, lines_of, write_lines
 from ea_fairseq.syntax.hints import hints_of_lines
 from ea_fairseq.syntax.parsers import PARSERS, parse_with
 from ea_fairseq.syntax.trees import read_conllu
@@ -45,9 +45,8 @@ def main(argv: list[str] | None = None) -> int:
     if (args.parser is None) != (args.model is None):
         parser.error("--parser and --model go together")
     try:
-        check_output(
-            args.output, "--output", [p for p in (args.text, args.conllu) if p is not None]
-        )
+        read = [path for path in (args.text, args.conllu) if path is not None]
+        check_outputs({"--output": args.output}, read)
         if args.conllu is not None:
             parses = read_conllu(args.conllu)
         else:

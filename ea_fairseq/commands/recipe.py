@@ -188,7 +188,11 @@ def make_parser() -> argparse.ArgumentParser:
         help="write a recipe for two --files of your own into a new folder, anywhere",
     )
     parser.add_argument(
-        "--files", type=Path, nargs=2, metavar=("SOURCE", "TARGET"), help="such as my.de my.en"
+        "--files",
+        type=Path,
+        nargs="+",
+        metavar="FILE",
+        help="source and target, such as my.de my.en, or both in one .tsv",
     )
     parser.add_argument(
         "--list",
@@ -252,6 +256,8 @@ def new_recipe(args: argparse.Namespace) -> int:
     """Write a recipe for text of one's own, and say how to go on."""
     if not (args.new and args.files) or args.recipe:
         raise ValueError("--new FOLDER --files SOURCE TARGET: give both, and no recipe")
+    if len(args.files) > 2:
+        raise ValueError(f"--files: source and target are two files, not {len(args.files)}")
     new = write_recipe(args.new, args.files)
     print(f"{shown(args.new)}: corpus.yml and common.yml, for {new.pairs:,} pairs of sentences")
     for number, source, target in new.examples:

@@ -44,13 +44,14 @@ class Cleaning:
 class Part:
     """One pair of files of a split; `path` holds {lang}, and {side} where it says src or ref.
 
-    Of a corpus of one language it is one file, and `path` need not hold {lang}.
+    Of a corpus of one language, and of tsv, it is one file, and `path` need not hold {lang}.
     """
 
     path: str
     archive: str | None = None  # the tar or zip file that holds it
-    # lines, tags (TED training text), segments (XML or SGML test sets), or bytes: each byte is a
-    # token, its number, and the byte 10 ends a line
+    # lines, tags (TED training text), segments (XML or SGML test sets), tsv (lines of source, tab,
+    # target and whatever follows behind another tab), or bytes: each byte is a token, its number,
+    # and the byte 10 ends a line
     format: str = "lines"
     span: list[int] | None = None  # of bytes: the first, and the one after the last
     # Of training text alone (see mixing.py):
@@ -58,6 +59,7 @@ class Part:
     tag: str | None = None  # first token of each source, such as <BT> for back-translated text
 
 
+_FORMATS = ("lines", "tags", "segments", "tsv", "bytes")
 # Keys of a part that came later: at their defaults they are left out of the settings, which stay
 # those of data that was prepared before.
 _ADDED = {"weight": 1, "tag": None, "span": None}
@@ -346,12 +348,12 @@ def _parts(split: str, value: object, alone: bool) -> list[Part]:
         if isinstance(part, str):  # a prefix: the files are PREFIX.LANG or PREFIX.LANG.gz
             part = {"path": part + ".{lang}"}
         part = _section(Part, part, where)
-        _choice(f"{where}: format", part.format, ("lines", "tags", "segments", "bytes"))
+        _choice(f"{where}: format", part.format, _FORMATS)
         if part.span is not None:
             _check_span(where, part)
         if part.archive is not None:
             _file_name(f"{where}: archive", part.archive)
-        if "{lang}" not in part.path and not alone:
+        if "{lang}" not in part.path and not alone and part.format != "tsv":
             raise ValueError(f"{where}: path {part.path!r} does not hold {{lang}}")
         if split != "train" and (part.weight, part.tag) != (1, None):
             raise ValueError(f"{where}: weight and tag are for the parts of train")

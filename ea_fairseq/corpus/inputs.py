@@ -23,7 +23,7 @@ class Source:
 
     file: Path
     label: str  # what messages call it
-    format: str
+    format: str  # one of readers.FORMATS
     name: str  # the file's, as looked for
     member: str | None = None  # what is meant inside the archive `file`
     span: tuple[int, int] | None = None  # the first byte, and the one after the last
@@ -244,9 +244,10 @@ class _Finder:
         """The file of one language; an archive that is unpacked already will do."""
         path = part.path.replace("{lang}", lang).replace("{side}", side)
         span = tuple(part.span) if part.span else None
+        format = f"tsv {side}" if part.format == "tsv" else part.format
         if part.archive and (archive := self._file(part.archive)):
             label = f"{archive}: {path}"
-            return Source(archive, label, part.format, part.archive, member=path, span=span)
+            return Source(archive, label, format, part.archive, member=path, span=span)
         names = _names(part.path, lang, side)
         for name in names:
             if file := self._file(name):
@@ -255,7 +256,7 @@ class _Finder:
                         f"{file}: found for {path} and for {other}: put them into folders of these "
                         "names"
                     )
-                return Source(file, str(file), part.format, name, span=span)
+                return Source(file, str(file), format, name, span=span)
         names = [part.archive, *names[:2]] if part.archive else names[:2]
         raise ValueError(f"{self.local}: found none of {', '.join(names)}")
 

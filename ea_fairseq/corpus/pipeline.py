@@ -94,7 +94,7 @@ def prepare(
         _run_steps(corpus, sources, output, workers, state)
         done = _summary(corpus, state)
         write_json(output / FINAL, done)
-        return _report("prepared", output, done)
+        return _report("prepared", output, done, unknown_words(corpus, output / "tok"))
 
 
 @dataclass(frozen=True)
@@ -175,12 +175,37 @@ def _dropped(steps: dict) -> dict[str, int]:
     return dropped | ({"limits on subwords": too_long} if too_long > 0 else {})
 
 
-def _report(word: str, output: Path, done: dict) -> dict:
+def unknown_words(corpus: Corpus, tok: Path) -> dict[str, float]:
+    """Words of each file of tokenised text that the training text does not have, in percent of the
+    file's words; of text that is not divided into words nothing."""
+    if corpus.tokenize.tokenizer != "moses":
+        return {}
+    found = {}
+    for lang in corpus.languages:
+        text = {split: subwords.read_tokens(tok / f"{split}.{lang}") for split in corpus.splits}
+        training = text.pop("train")
+        counts = {
+            split: Counter(word for line in lines for word in line.split())
+            for split, lines in text.items()
+        }
+        unknown = set().union(*counts.values())
+        for line in training:
+            unknown.difference_update(line.split())
+        for split, words in counts.items():
+            if part := sum(words[word] for word in unknown & words.keys()):
+                found[f"{split}.{lang}"] = 100 * part / words.total()
+    return found
+
+
+def _report(word: str, output: Path, done: dict, words: dict[str, float] | None = None) -> dict:
     counts = _by_split(done["pairs"])
     dropped = ", ".join(f"{count:,} {why}" for why, count in done.get("dropped", {}).items())
     read = done["training_pairs_read"]
     what = "lines" if "language" in done else "pairs"
     line = f"{counts} {what}" + (f"; of {read:,} read were dropped: {dropped}" if dropped else "")
+    if words:
+        parts = ", ".join(f"{name} {part:.1f} %" for name, part in words.items())
+        line += f"; words that are not in the training text: {parts}"
     if unknown := _unknown(output):
         line += "; unknown tokens: " + ", ".join(f"{name} {part} %" for name, part in unknown)
     print(f"{output}: {word}: {line}", file=sys.stderr)

@@ -9,6 +9,7 @@ import html
 import re
 import zlib
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 from .inputs import Source
@@ -105,10 +106,23 @@ def read_segments(source: Source) -> Iterator[str]:
         yield _ENTITY.sub(lambda entity: html.unescape(entity[0]), segment.replace("\n", " "))
 
 
+def read_column(column: int, source: Source) -> Iterator[str]:
+    """One of the first two columns, counted from 0, of lines divided by tabs."""
+    for number, line in enumerate(read_lines(source), start=1):
+        columns = line.split("\t", 2)
+        if len(columns) < 2:
+            raise ValueError(
+                f"{source.label}: line {number} has no tab: source, tab, target are expected"
+            )
+        yield columns[column]
+
+
 FORMATS: dict[str, Callable[[Source], Iterator[str]]] = {
     "lines": read_lines,
     "tags": read_tags,
     "segments": read_segments,
+    "tsv src": partial(read_column, 0),
+    "tsv ref": partial(read_column, 1),
     "bytes": read_bytes,
 }
 

@@ -99,6 +99,7 @@ def write_run(work, recipe, seed, noise):
         write(folder / f"{test_set}.hyp", noisy(lines, noise, len(recipe) + 100 * seed + number))
         options = ["--hypotheses", folder / f"{test_set}.hyp", "--target-lang", "en"]
         options += ["--references", references, "--tokenized-references", references]
+        (folder / "scores").mkdir(exist_ok=True)
         options += ["--json", folder / "scores" / f"{test_set}.json"]
         assert evaluate.main([str(option) for option in options]) == 0
     return folder

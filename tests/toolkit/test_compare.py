@@ -55,6 +55,7 @@ def scored(tmp_path_factory, lines):
             write(folder / "hyp", noisy(lines, share, seed))
             files = ["--hypotheses", folder / "hyp", "--references", path / "ref"]
             files += ["--tokenized-references", path / "ref"]
+            (folder / "scores").mkdir()
             options = ["--target-lang", "en", "--json", folder / "scores" / "test.json"]
             assert evaluate.main([str(part) for part in files + options]) == 0
     return path

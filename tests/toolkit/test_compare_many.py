@@ -6,10 +6,12 @@ import json
 import random
 import shutil
 
+import average_checkpoints
 import compare
 import compare_many
 import evaluate
 import keep_runs
+import plot_training
 import pytest
 from test_compare import WORDS, noisy, write
 
@@ -37,6 +39,7 @@ def make_run(work, name, seed, noise, epochs=2):
         files = ["--hypotheses", run / f"{test_set}.hyp", "--target-lang", "en"]
         files += ["--references", references[0], "--tokenized-references", references[1]]
         scored = run / "scores" / f"{test_set}.json"
+        scored.parent.mkdir(exist_ok=True)
         assert evaluate.main([str(part) for part in [*files, "--json", scored]]) == 0
         scores[test_set] = json.loads(scored.read_text())
     prepared = {"settings": {"name": "tiny"}, "inputs": {"train.de": "0"}, "dictionary": {"de": 9}}
@@ -243,3 +246,23 @@ def test_systems_that_do_not_compare_are_refused_in_a_line(work, capsys):
         text.write_text(text.read_text().replace("train.de", "train2.de"))
     assert compare_many.main([str(runs), "--samples", "5"]) == 1
     assert "trained on other data than" in capsys.readouterr().err
+
+
+def test_a_mistyped_folder_of_an_output_makes_no_folders(work, capsys):
+    """Of a typing error nobody wants folders, and nothing is worked out for nothing."""
+    runs = work / "runs" / "tiny.de-en"
+    wrong = work / "typo" / "deeper" / "out.json"
+    pair = [str(runs / name / "seed1") for name in ("plain.short", "ea.short")]
+    texts = ["--translations", str(work / "a"), "--references", str(work / "a")]
+    write(work / "a", WORDS)
+    for program, arguments in (
+        (evaluate, [*texts, "--json", str(wrong)]),
+        (evaluate, [*texts, "--text", str(wrong)]),
+        (compare, [*pair, "--json", str(wrong)]),
+        (compare_many, [*pair, "--json", str(wrong)]),
+        (plot_training, [*pair, "--output", str(wrong.with_suffix(".png"))]),
+        (average_checkpoints, ["--inputs", *pair, "--output", str(wrong)]),
+    ):
+        assert program.main(arguments) == 1
+        assert f"{wrong.parent} is no folder; make it" in capsys.readouterr().err
+        assert not (work / "typo").exists()

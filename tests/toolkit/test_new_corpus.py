@@ -43,6 +43,36 @@ def test_a_recipe_is_written_that_prepares_the_two_files(files, tmp_path, capsys
     assert not (tmp_path / "work").exists()
 
 
+def test_one_tsv_is_enough(files, tmp_path, capsys):
+    sides = [Path(file).read_text().splitlines() for file in files]
+    table = tmp_path / "all.tsv"
+    table.write_text(
+        "".join(f"{source}\t{target}\n" for source, target in zip(*sides, strict=True))
+    )
+    folders = [tmp_path / "two" / "my.de-en", tmp_path / "one" / "my.de-en"]
+    for folder, given in zip(folders, (files, [str(table)]), strict=True):
+        assert run_recipe.main(["--new", str(folder), "--files", *given]) == 0
+    assert capsys.readouterr().out.count(f"      100  {sides[0][99]}\n") == 2
+    two, one = ((folder / "common.yml").read_text() for folder in folders)
+    assert one == two
+    (part,) = load(folders[1] / "corpus.yml").files["train"]
+    assert (part.path, part.format) == ("../../all.tsv", "tsv")
+    command = [str(folders[1]), "--variant", "transformer_lite", "--dry-run"]
+    assert run_recipe.main([*command, "--work-dir", str(tmp_path / "work")]) == 0
+    table.write_text(table.read_text().replace("\t", " "))
+    for arguments, words in {
+        ("my.de-en", table): f"{table}: line 1 has no tab",
+        ("mine", table): "is said by the folder's name: my.de-en",
+        ("my.de-de", table): "is said by the folder's name: my.de-en",
+        ("my.de-en", files[0]): "give two files",
+        ("my.de-en", tmp_path / "none.tsv"): "no such file",
+        ("my.de-en", *files, table): "two files, not 3",
+    }.items():
+        name, *given = map(str, arguments)
+        assert run_recipe.main(["--new", str(tmp_path / name), "--files", *given]) == 1
+        assert words in capsys.readouterr().err and not (tmp_path / name).exists()
+
+
 def test_three_pairs_are_shown_and_few_are_told_of(files, tmp_path, capsys):
     assert run_recipe.main(["--new", str(tmp_path / "my.de-en"), "--files", *files]) == 0
     shown = capsys.readouterr()

@@ -7,6 +7,7 @@ import os
 import random
 import re
 import resource
+import shutil
 import signal
 import subprocess
 import sys
@@ -177,6 +178,43 @@ def test_unknown_tokens_are_told_by_split_and_language(own, tmp_path, capfd):
         # fairseq counts the ends of sentences among the tokens.
         part = 100 * sum(piece not in words for piece in pieces) / (len(pieces) + 5)
         assert float(told["a.de"]) == pytest.approx(part, rel=0.01) and "train.de" not in told
+
+
+def test_words_that_training_lacks_are_told_by_split_and_language(own, tmp_path, capfd):
+    lines = ["ein xylophon , ein xylophon .", "ein haus ."]  # 9 words, of which 2 are not known
+    training = sentences("de", 0, 60)[:-1] + ["ein haus , ein hund ."]
+    (own / "train.de").write_bytes(text(training))
+    (own / "b.de").write_bytes(text(lines * 2))
+    (own / "b.en").write_bytes(text(sentences("en", 0, 4)))
+    options = own / "corpus.yml", "--output", tmp_path / "out", "--workers", 1
+    status, last = run(capfd, *options)
+    assert status == 0, last
+    told = re.search(r"; words that are not in the training text: ([^;]*)", last)[1]
+    assert f"b.de {100 * 2 / 9:.1f} %" in told.split(", "), last
+    assert "train.de" not in told and "b.en" not in told
+
+
+def test_one_tsv_is_what_two_files_are(own, tmp_path, capfd):
+    shutil.copytree(own, tmp_path / "tsv")
+    for split in ("train", "dev"):
+        sides = [lines_of(own / f"{split}.{lang}") for lang in ("de", "en")]
+        rows = ["\t".join((*pair, "0.9\tx")) for pair in zip(*sides, strict=True)]
+        (tmp_path / "tsv" / f"{split}.tsv").write_bytes(text(rows))
+        for lang in ("de", "en"):
+            (tmp_path / "tsv" / f"{split}.{lang}").unlink()
+    config = tmp_path / "tsv" / "corpus.yml"
+    for split, name in (("train", "train"), ("valid", "dev")):
+        of_tsv = f"{split}: {{path: {name}.tsv, format: tsv}}"
+        config.write_text(config.read_text().replace(f"{split}: {name}", of_tsv))
+    for folder in (own, tmp_path / "tsv"):
+        status, last = run(capfd, folder / "corpus.yml", "--output", folder / "out")
+        assert status == 0, last
+    for kind in ("raw", "bpe"):
+        for path in sorted((own / "out" / kind).iterdir()):
+            assert path.read_bytes() == (tmp_path / "tsv/out" / kind / path.name).read_bytes()
+    (tmp_path / "tsv" / "dev.tsv").write_bytes(b"Haus\thouse\nHund dog\n")
+    status, last = run(capfd, config, "--output", tmp_path / "bad")
+    assert status != 0 and "dev.tsv: line 2 has no tab" in last
 
 
 def test_accents_apart_are_joined_where_that_is_asked_for_and_counted_where_not(

@@ -49,7 +49,6 @@ def draw(runs: dict[Path, list[Curves]], output: Path) -> None:
     for row in axes:
         for axis in row:
             axis.grid(alpha=0.3)
-    output.parent.mkdir(parents=True, exist_ok=True)
     with new_file(output) as temporary:
         figure.savefig(temporary, dpi=120, format=output.suffix[1:] or None)
     pyplot.close(figure)

@@ -230,6 +230,8 @@ class RecipeRun:
     def _evaluate(self) -> None:
         found = step_commands.scoring_commands(self.recipe, self.run, self.corpus)
         for test_set, command in found.items():
+            for file in (self.run.scores(test_set), self.run.losses(test_set)):
+                file.parent.mkdir(exist_ok=True)
             self._execute(command, "evaluate", Status(test_set))
 
     def _results(self) -> dict[str, Any]:

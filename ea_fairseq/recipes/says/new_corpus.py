@@ -1,4 +1,4 @@
-"""A recipe for one's own text: two files of one sentence a line, one for each language."""
+"""A recipe for one's own text: a file of one sentence a line for each language, or one TSV."""
 
 from __future__ import annotations
 
@@ -7,8 +7,9 @@ import math
 import os
 import re
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from itertools import islice
 from pathlib import Path
 
@@ -24,11 +25,11 @@ SUBWORDS = {0: 2000, 10_000: 6000, 100_000: 10_000, 1_000_000: 32_000}
 LEAST_PAIRS, FEW_PAIRS = 50, 5000
 
 CORPUS = """\
-# {count:,} pairs of sentences in two files. All keys: ea_fairseq/corpus/config.py
+# {count:,} pairs of sentences. All keys: ea_fairseq/corpus/config.py
 source_lang: "{source}"
 target_lang: "{target}"
 files:
-  train: "{path}"
+  train: {train}
 # Drawn from the training text, the same ones every time; none of their sources is trained on.
 hold_out: {{valid: {held}, test: {held}}}
 seed: 1
@@ -152,8 +153,8 @@ def write_recipe(folder: Path, files: list[Path]) -> NewRecipe:
 
     Args:
         folder: to make; languages at the end of its name (``my.de-en``) must be those of the files
-        files: source and target, of one name but for the language at its end: corpus.de corpus.en,
-            or with .gz behind it
+        files: source and target, of one name but for the language at its end: corpus.de corpus.en;
+            or one .tsv of both, whose languages the folder's name says; with .gz behind it or not
 
     Returns:
         what the caller shows of it
@@ -163,8 +164,9 @@ def write_recipe(folder: Path, files: list[Path]) -> NewRecipe:
     """
     if folder.exists():
         raise ValueError(f"--new {folder}: is there already; choose another name")
-    source, target = languages_of(files)
     named = re.search(r"\.([^.-]+)-([^.-]+)$", folder.name)
+    both = len(files) == 1  # in one file
+    source, target = _languages_of_tsv(folder, named, files) if both else languages_of(files)
     if named and named.groups() != (source, target):
         raise ValueError(
             f"--new {folder}: the files are of {source} and {target}, in this order; name the "
@@ -172,7 +174,8 @@ def write_recipe(folder: Path, files: list[Path]) -> NewRecipe:
         )
     if set(folder.name) & set(": ,"):
         raise ValueError(f"--new {folder}: choose a name without space, comma and colon")
-    sizes = [_size(file) for file in files]
+    sides = sides_of(files)
+    sizes = [_size(lines()) for lines in sides]
     pairs = sizes[0].lines
     if pairs != sizes[1].lines:
         raise ValueError(
@@ -186,15 +189,16 @@ def write_recipe(folder: Path, files: list[Path]) -> NewRecipe:
         )
     # As seen from the recipe: both may be moved together.
     place = os.path.realpath(folder.parent) + os.sep + folder.name
-    text = _plain(Path(os.path.realpath(files[0].parent), files[0].name)).with_suffix("")
-    path = os.path.relpath(text, place)
+    text = Path(os.path.realpath(files[0].parent), files[0].name)
+    text = text if both else _plain(text).with_suffix("")
+    path = os.path.relpath(text, place).replace("\\", "\\\\").replace('"', '\\"')
     tokens = max(size.tokens for size in sizes)
     chosen = schedule(pairs, tokens)
     settings = {
         "count": pairs,
         "source": source,
         "target": target,
-        "path": path.replace("\\", "\\\\").replace('"', '\\"'),
+        "train": f'{{path: "{path}", format: tsv}}' if both else f'"{path}"',
         "held": max(1, min(MOST_HELD_OUT, pairs // PART_HELD_OUT)),
         "merges": max((least, size) for least, size in SUBWORDS.items() if pairs >= least)[1],
         "tokens": round(tokens, -max(len(str(tokens)) - 2, 0)),
@@ -203,7 +207,43 @@ def write_recipe(folder: Path, files: list[Path]) -> NewRecipe:
     with new_folder(folder) as temporary:
         for name, text in {"corpus.yml": CORPUS, "common.yml": COMMON}.items():
             write_lines(temporary / name, text.format(**settings).rstrip("\n").split("\n"))
-    return NewRecipe(pairs, _examples(files, pairs), chosen)
+    return NewRecipe(pairs, _examples(sides, pairs), chosen)
+
+
+def _languages_of_tsv(
+    folder: Path, named: re.Match[str] | None, files: list[Path]
+) -> tuple[str, str]:
+    """The languages at the end of the folder's name, which a TSV's says nothing about."""
+    file = files[0]
+    if _plain(file).suffix != ".tsv":
+        raise ValueError(
+            f"--files {file}: give two files, such as corpus.de corpus.en, or one in .tsv with the "
+            "source, a tab and the target in each line"
+        )
+    if not file.is_file():
+        raise ValueError(f"--files {file}: no such file")
+    if named is None or not all(map(LANGUAGE.fullmatch, named.groups())) or named[1] == named[2]:
+        raise ValueError(
+            f"--new {folder}: which languages {file} is of is said by the folder's name: my.de-en"
+        )
+    return named[1], named[2]
+
+
+def sides_of(files: list[Path]) -> list[Callable[[], Iterator[str]]]:
+    """What reads the source's lines, and the target's: of two files, or of the columns of one."""
+    if len(files) == 2:
+        return [partial(_lines, file) for file in files]
+    return [partial(_column, files[0], column) for column in range(2)]
+
+
+def _column(file: Path, column: int) -> Iterator[str]:
+    for number, line in enumerate(_lines(file), start=1):
+        columns = line.split("\t", 2)
+        if len(columns) < 2:
+            raise ValueError(
+                f"--files {file}: line {number} has no tab: source, tab, target are expected"
+            )
+        yield columns[column]
 
 
 def languages_of(files: list[Path]) -> tuple[str, str]:
@@ -254,19 +294,19 @@ class _Size:
         return self.characters // 4
 
 
-def _size(file: Path) -> _Size:
+def _size(text: Iterator[str]) -> _Size:
     lines = characters = 0
-    for line in _lines(file):
+    for line in text:
         lines += 1
         characters += len(line)
     return _Size(lines, characters)
 
 
-def _examples(files: list[Path], pairs: int) -> list[tuple[int, str, str]]:
+def _examples(sides: list[Callable[[], Iterator[str]]], pairs: int) -> list[tuple[int, str, str]]:
     """The first pair, one in the middle and the last: where a line is missing, they do not fit."""
     found = []
     for number in sorted({0, pairs // 2, pairs - 1}):
-        source, target = (next(islice(_lines(file), number, None)) for file in files)
+        source, target = (next(islice(lines(), number, None)) for lines in sides)
         found.append((number + 1, source, target))
     return found
 
