@@ -230,8 +230,9 @@ class RecipeRun:
     def _evaluate(self) -> None:
         found = step_commands.scoring_commands(self.recipe, self.run, self.corpus)
         for test_set, command in found.items():
-            for file in (self.run.scores(test_set), self.run.losses(test_set)):
-                file.parent.mkdir(exist_ok=True)
+            self.run.scores(test_set).parent.mkdir(exist_ok=True)
+            if self.recipe.task is LANGUAGE_MODELING:
+                self.run.losses(test_set).parent.mkdir(exist_ok=True)
             self._execute(command, "evaluate", Status(test_set))
 
     def _results(self) -> dict[str, Any]:
