@@ -71,6 +71,8 @@ def test_every_other_message_is_one_that_the_project_has():
     code = re.sub(r'"\s*f?"', "", code)  # messages of several lines
     code = code.replace("{side}", "source")
     code += "Please install tensorboardX BrokenPipeError no space left on device"
+    script = [sys.executable, "-S", ROOT / "scripts" / "compare.py"]  # without packages
+    code += subprocess.run(script, capture_output=True, text=True).stderr
     # `evaluate.py`, `tee` and so on tell where it is seen.
     programs = {"evaluate.py", "compare.py"}
     for row in ROWS[2:]:
