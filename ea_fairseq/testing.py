@@ -23,7 +23,7 @@ import torch
 from torch import Tensor
 
 from .attention.cached_heads import append, keep_source, read, reorder
-from .attention.contract import Place, Projected, scaled_products
+from .attention.contract import AttentionArgs, Place, Projected, scaled_products
 from .attention.options import ATTENTIONS, as_text, listed
 from .attention.variants import VARIANTS
 
@@ -191,9 +191,8 @@ class Stack:
         for transform, (queries, keys, values) in zip(
             self.transforms, inputs or self.inputs, strict=True
         ):
-            output, carry, probs = transform.attend(
-                queries, keys, values, SCALING, seen, carry, need_probs=need_probs
-            )
+            args = AttentionArgs(SCALING, seen, carry, need_probs=need_probs)
+            output, carry, probs = transform.attend(queries, keys, values, args)
             results.append((output, probs, carry))
         return results
 
@@ -228,14 +227,9 @@ class Stack:
                     seen = None if self.padding == "none" else seen[..., : t + 1]
                 elif not caches[layer]:
                     caches[layer] = keep_source(_flat(keys), _flat(values), len(sentences))
+                args = AttentionArgs(SCALING, seen, carry, need_probs=True)
                 output, carry, probs, states[layer] = transform.attend_step(
-                    queries[:, :, t : t + 1],
-                    read(caches[layer], HEADS),
-                    SCALING,
-                    seen,
-                    carry,
-                    states[layer],
-                    need_probs=True,
+                    queries[:, :, t : t + 1], read(caches[layer], HEADS), args, states[layer]
                 )
                 for name, kept in states[layer].items():
                     assert kept.size(0) == len(sentences), (
@@ -354,9 +348,11 @@ def check_who_asks_changes_nothing(stack: Stack) -> None:
 def check_dropout_is_of_what_weighs_the_values_alone(stack: Stack) -> None:
     """Where all is dropped no value is left; the probabilities returned are those before it."""
     transform, inputs = stack.transforms[0], stack.inputs[0]
-    _, _, expected = transform.attend(*inputs, SCALING, stack.visible, None, need_probs=True)
+    args = AttentionArgs(SCALING, stack.visible, need_probs=True)
+    _, _, expected = transform.attend(*inputs, args)
     for need_probs in (True, False):
-        output, _, probs = transform.attend(*inputs, SCALING, stack.visible, None, 1.0, need_probs)
+        args = args._replace(dropout=1.0, need_probs=need_probs)
+        output, _, probs = transform.attend(*inputs, args)
         assert output.eq(0).all(), f"{stack.name}: dropout 1 leaves values"
         if need_probs:
             close(probs, expected, f"{stack.name}: probabilities, which are those before dropout,")

@@ -1,6 +1,7 @@
 """The contract of a transform: what happens to the maps before and after the softmax."""
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -49,6 +50,40 @@ class Projected:
     queries: Tensor | None
     keys: Tensor | None
     values: Tensor
+
+
+class AttentionArgs(NamedTuple):
+    """What an attention is told beside queries, keys and values.
+
+    Attributes:
+        scaling: factor of the products of queries and keys
+        visible: bool, broadcastable to (batch, 1, tgt_len, src_len), True = may attend; None =
+            everything
+        carry: (batch, heads, tgt_len, src_len), of the layer below, or None
+        dropout: of the probabilities
+        need_probs: whether to return the probabilities
+        logits: (batch, heads, tgt_len, src_len), in the place of the scaled products, or None
+        bias: broadcastable to (batch, heads, tgt_len, src_len), added to the scaled products or
+            ``logits`` before the transform, such as relative positions; finite, for hiding is
+            ``visible``'s; or None
+        causal: whether ``visible`` hides all later keys, which a faster way may then leave out
+    """
+
+    scaling: float
+    visible: Tensor | None = None
+    carry: Tensor | None = None
+    dropout: float = 0.0
+    need_probs: bool = False
+    logits: Tensor | None = None
+    bias: Tensor | None = None
+    causal: bool = False
+
+    def all_logits(self, queries: Tensor | None, keys: Tensor | None) -> Tensor:
+        """What a transform gets: (batch, heads, tgt_len, src_len)."""
+        logits = self.logits
+        if logits is None:
+            logits = scaled_products(queries, keys, self.scaling)
+        return logits if self.bias is None else logits + self.bias
 
 
 class LogitTransform(nn.Module):
@@ -186,111 +221,57 @@ class LogitTransform(nn.Module):
         return output
 
     def attend(
-        self,
-        queries: Tensor | None,
-        keys: Tensor | None,
-        values: Tensor,
-        scaling: float,
-        visible: Tensor | None,
-        carry: Tensor | None,
-        dropout: float = 0.0,
-        need_probs: bool = False,
-        logits: Tensor | None = None,
-        causal: bool = False,
+        self, queries: Tensor | None, keys: Tensor | None, values: Tensor, args: AttentionArgs
     ) -> tuple[Tensor, Tensor | None, Tensor | None]:
         """Attention over whole maps with this transform: the equations, one after the other.
 
         A template over the places above. Only a faster way to the same numbers overrides it.
 
         Args:
-            queries: (batch, heads, tgt_len, head_dim), or None where ``logits`` come without
+            queries: (batch, heads, tgt_len, head_dim), or None where ``args.logits`` come without
             keys: (batch, heads, src_len, head_dim), or None likewise
             values: (batch, heads, src_len, head_dim)
-            scaling: factor of their products
-            visible: as in :meth:`forward`
-            carry: as in :meth:`forward`
-            dropout: of the probabilities
-            need_probs: whether to return them
-            logits: (batch, heads, tgt_len, src_len), in the place of the scaled products
-            causal: whether ``visible`` hides all later keys, which a faster way may then leave out
+            args: the rest
 
         Returns:
             output (batch, heads, tgt_len, head_dim), the carry of the layer above (the transformed
             logits, or None where the transform does not use them) and the probabilities before
             dropout (batch, heads, tgt_len, src_len), or None
         """
-        if logits is None:
-            logits = scaled_products(queries, keys, scaling)
-        logits, visible = self(logits, visible, carry, Projected(queries, keys, values))
+        logits = args.all_logits(queries, keys)
+        logits, visible = self(logits, args.visible, args.carry, Projected(queries, keys, values))
         probs = self.mix_probs(masked_softmax(logits, visible), visible)
-        return self._finish(logits, probs, values, dropout, need_probs)
-
-    def attend_biased(
-        self,
-        queries: Tensor,
-        keys: Tensor,
-        values: Tensor,
-        scaling: float,
-        bias: Tensor,
-        visible: Tensor | None,
-        carry: Tensor | None,
-        dropout: float = 0.0,
-        need_probs: bool = False,
-        causal: bool = False,
-    ) -> tuple[Tensor, Tensor | None, Tensor | None]:
-        """:meth:`attend` where something is added to the scaled products, before the transform.
-
-        Args:
-            bias: broadcastable to (batch, heads, tgt_len, src_len), such as relative positions;
-                finite: what is to be hidden is for ``visible`` to say
-        """
-        logits = scaled_products(queries, keys, scaling) + bias
-        return self.attend(
-            *(queries, keys, values, scaling, visible, carry, dropout, need_probs, logits),
-            causal=causal,
-        )
+        return self._finish(logits, probs, values, args)
 
     def attend_step(
-        self,
-        queries: Tensor | None,
-        cached: CachedHeads,
-        scaling: float,
-        visible: Tensor | None,
-        carry: Tensor | None,
-        state: State,
-        dropout: float = 0.0,
-        need_probs: bool = False,
-        logits: Tensor | None = None,
+        self, queries: Tensor | None, cached: CachedHeads, args: AttentionArgs, state: State
     ) -> tuple[Tensor, Tensor | None, Tensor | None, State]:
         """One new target row of :meth:`attend`; a template like it.
 
         Args:
-            queries: (batch, heads, 1, head_dim), or None where ``logits`` come without
+            queries: (batch, heads, 1, head_dim), or None where ``args.logits`` come without
             cached: keys and values, this row's own among them
-            scaling: factor of their products
-            visible, carry, state: as in :meth:`step`
-            dropout: of the probabilities; not 0 where a user wants it while decoding
-            need_probs: whether to return the probabilities
-            logits: (batch, heads, 1, src_len), in the place of the scaled products
+            args: the rest, with tgt_len = 1; dropout is not 0 where a user wants it while decoding
+            state: as in :meth:`step`
 
         Returns:
             as :meth:`attend`, and the new state
         """
         keys, values = cached.heads()
-        if logits is None:
-            logits = scaled_products(queries, keys, scaling)
+        logits = args.all_logits(queries, keys)
         projected = Projected(queries, keys, values)
-        logits, visible, before = self.step(logits, visible, carry, state, projected)
+        logits, visible, before = self.step(logits, args.visible, args.carry, state, projected)
         probs, after = self.mix_probs_step(masked_softmax(logits, visible), visible, state)
         assert not before.keys() & after.keys()
-        return *self._finish(logits, probs, values, dropout, need_probs), before | after
+        return *self._finish(logits, probs, values, args), before | after
 
     def _finish(
-        self, logits: Tensor, probs: Tensor, values: Tensor, dropout: float, need_probs: bool
+        self, logits: Tensor, probs: Tensor, values: Tensor, args: AttentionArgs
     ) -> tuple[Tensor, Tensor | None, Tensor | None]:
-        output = _shared_matmul(F.dropout(probs, dropout).to(values.dtype), values)
+        output = _shared_matmul(F.dropout(probs, args.dropout).to(values.dtype), values)
         output = self.mix_output(output)
-        return output, logits if self.uses_carry else None, probs if need_probs else None
+        carry = logits if self.uses_carry else None
+        return output, carry, probs if args.need_probs else None
 
 
 def zero_hidden(logits: Tensor, visible: Tensor | None) -> Tensor:

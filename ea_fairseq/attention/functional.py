@@ -13,9 +13,10 @@ from torch import Tensor, nn
 
 from ..errors import UserError, perhaps_meant
 from .cached_heads import CachedHeads
-from .contract import LogitTransform, Place, State, scaled_products
+from .contract import AttentionArgs, LogitTransform, Place, State
 from .convolution import MapConvolution
 from .options import ATTENTIONS, VariantOptions, listed
+from .scores import ScoreFunction
 from .variants import VARIANTS
 
 
@@ -186,6 +187,7 @@ def attend(
     dropout: float = 0.0,
     need_probs: bool = False,
     causal: bool = False,
+    scores: ScoreFunction | None = None,
 ) -> Attended:
     """Attends: softmax(Z) V with Z what the transform makes of the scaled products.
 
@@ -205,36 +207,46 @@ def attend(
         dropout: of the probabilities, in [0, 1]; 0 in evaluation
         need_probs: whether to return the probabilities
         causal: hides all later keys; tgt_len = src_len. A decoder's attention needs it
+        scores: what makes the logits, in the place of scaled products
 
     Raises:
         UserError: naming the argument whose type, shape or device does not fit, or a carry in
             the first layer or none in another
     """
-    _check(queries, keys, values, visible, carry, bias)
-    if not 0.0 <= dropout <= 1.0:
-        raise UserError(f"attend: dropout must be in [0, 1], not {dropout}")
+    scaling = queries.size(-1) ** -0.5 if scaling is None else scaling
+    args = AttentionArgs(scaling, visible, carry, dropout, need_probs, bias=bias, causal=causal)
+    return attend_args(transform, queries, keys, values, args, scores)
+
+
+def attend_args(
+    transform: LogitTransform,
+    queries: Tensor,
+    keys: Tensor,
+    values: Tensor,
+    args: AttentionArgs,
+    scores: ScoreFunction | None = None,
+) -> Attended:
+    """:func:`attend` with its keywords as one object, and its errors."""
+    _check(queries, keys, values, args)
+    if not 0.0 <= args.dropout <= 1.0:
+        raise UserError(f"attend: dropout must be in [0, 1], not {args.dropout}")
     kind = getattr(transform, "kind", None)
-    if causal and kind != "decoder" and kind is not None:
+    if args.causal and kind != "decoder" and kind is not None:
         raise UserError(
             f"attend: causal=True wants a transform of kind='decoder': what {kind!r} reads of the "
             "map is not hidden from earlier rows"
         )
-    if kind == "decoder" and not causal and visible is None and queries.size(2) > 1:
+    if kind == "decoder" and not args.causal and args.visible is None and queries.size(2) > 1:
         raise UserError("attend: a transform of kind='decoder' wants causal=True, or visible")
-    check_carry(transform, carry)
-    if causal:
-        visible = _causal(queries, keys, visible)
-    scaling = queries.size(-1) ** -0.5 if scaling is None else scaling
+    check_carry(transform, args.carry)
+    if args.causal:
+        args = args._replace(visible=_causal(queries, keys, args.visible))
     queries, keys, values = map(_without_overlap, (queries, keys, values))
-    carry = None if carry is None else _without_overlap(carry)
-    given = queries, keys, values, scaling
-    if bias is None:
-        done = transform.attend(*given, visible, carry, dropout, need_probs, causal=causal)
-    else:
-        done = transform.attend_biased(
-            *given, bias, visible, carry, dropout, need_probs, causal=causal
-        )
-    return Attended(*done)
+    if args.carry is not None:
+        args = args._replace(carry=_without_overlap(args.carry))
+    if scores is not None:
+        queries, keys, args = _scored(scores, queries, keys, args)
+    return Attended(*transform.attend(queries, keys, values, args))
 
 
 def attend_step(
@@ -249,6 +261,7 @@ def attend_step(
     bias: Tensor | None = None,
     scaling: float | None = None,
     need_probs: bool = False,
+    scores: ScoreFunction | None = None,
 ) -> tuple[Attended, State]:
     """Attends with one new query: that row of :func:`attend`, for decoding.
 
@@ -261,7 +274,7 @@ def attend_step(
             reorders by ``index_select(0, order)``
         visible: bool, broadcastable to (batch, 1, 1, src_len), or None
         carry, bias: as in :func:`attend`, with tgt_len = 1
-        scaling, need_probs: as in :func:`attend`
+        scaling, need_probs, scores: as in :func:`attend`
 
     Returns:
         this row, and the state for the next one
@@ -269,22 +282,43 @@ def attend_step(
     Raises:
         UserError: as :func:`attend`, and where there is more than one query
     """
-    _check(queries, keys, values, visible, carry, bias)
+    scaling = queries.size(-1) ** -0.5 if scaling is None else scaling
+    args = AttentionArgs(scaling, visible, carry, need_probs=need_probs, bias=bias)
+    return attend_step_args(transform, queries, keys, values, args, state, scores)
+
+
+def attend_step_args(
+    transform: LogitTransform,
+    queries: Tensor,
+    keys: Tensor,
+    values: Tensor,
+    args: AttentionArgs,
+    state: State,
+    scores: ScoreFunction | None = None,
+) -> tuple[Attended, State]:
+    """:func:`attend_step` with its keywords as one object, and its errors."""
+    _check(queries, keys, values, args)
     if queries.size(2) != 1:
         raise UserError(f"attend_step: queries must have one row, not {queries.size(2)}")
-    check_carry(transform, carry)
-    scaling = queries.size(-1) ** -0.5 if scaling is None else scaling
-    logits = None
-    if bias is not None:
-        logits = scaled_products(queries, keys, scaling) + bias
+    check_carry(transform, args.carry)
+    if scores is not None:
+        queries, keys, args = _scored(scores, queries, keys, args)
     kept = (one.permute(2, 0, 1, 3).flatten(2) for one in (keys, values))
     cached = CachedHeads(*kept, queries.size(1))
-    output, carry, probs, state = transform.attend_step(
-        *(queries, cached, scaling, visible, carry, state),
-        need_probs=need_probs,
-        logits=logits,
-    )
-    return Attended(output, carry, probs), state
+    *attended, state = transform.attend_step(queries, cached, args, state)
+    return Attended(*attended), state
+
+
+def _scored(
+    scores: ScoreFunction, queries: Tensor, keys: Tensor, args: AttentionArgs
+) -> tuple[Tensor, Tensor, AttentionArgs]:
+    """Queries and keys as a score function maps them, and its logits where it is no product."""
+    queries = scores.map_queries(queries.transpose(1, 2)).transpose(1, 2)
+    keys = scores.map_keys(keys.transpose(1, 2)).transpose(1, 2)
+    if not scores.is_product:
+        shape = queries.size(0), queries.size(2), keys.size(2)
+        args = scores.scored(queries, keys, args, shape)
+    return queries, keys, args
 
 
 def visible_pairs(
@@ -334,14 +368,7 @@ def _causal(queries: Tensor, keys: Tensor, visible: Tensor | None) -> Tensor:
     return earlier[None, None] if visible is None else visible & earlier
 
 
-def _check(
-    queries: Tensor,
-    keys: Tensor,
-    values: Tensor,
-    visible: Tensor | None,
-    carry: Tensor | None,
-    bias: Tensor | None,
-) -> None:
+def _check(queries: Tensor, keys: Tensor, values: Tensor, args: AttentionArgs) -> None:
     """Refuses what compiled code would read beyond its tensors."""
     if queries.dim() != 4 or 0 in (queries.size(1), queries.size(3)):
         raise UserError(
@@ -364,16 +391,16 @@ def _check(
     maps = queries.dtype if queries.dtype == torch.float64 else torch.float32
     _check_one("keys", keys, queries, queries.dtype)
     _check_one("values", values, queries, queries.dtype)
-    if carry is not None:
-        _check_one("carry", carry, queries, maps)
-        if carry.shape != whole:
-            raise UserError(f"attend: carry must be {whole}, not {tuple(carry.shape)}")
-    if visible is not None:
-        _check_one("visible", visible, queries, torch.bool)
-        check_broadcast("visible", visible, (batch, 1, *whole[2:]))
-    if bias is not None:
-        check_bias(bias, whole)
-        _check_one("bias", bias, queries, bias.dtype)
+    if args.carry is not None:
+        _check_one("carry", args.carry, queries, maps)
+        if args.carry.shape != whole:
+            raise UserError(f"attend: carry must be {whole}, not {tuple(args.carry.shape)}")
+    if args.visible is not None:
+        _check_one("visible", args.visible, queries, torch.bool)
+        check_broadcast("visible", args.visible, (batch, 1, *whole[2:]))
+    if args.bias is not None:
+        check_bias(args.bias, whole)
+        _check_one("bias", args.bias, queries, args.bias.dtype)
 
 
 def _check_one(name: str, tensor: Tensor, queries: Tensor, dtype: torch.dtype) -> None:

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from ..errors import UserError
 from .cached_heads import Cache, reorder
-from .contract import Place, State
+from .contract import AttentionArgs, Place, State
 from .functional import build_transform, check_bias, check_carry, visible_pairs
 from .options import listed
 from .projected import ProjectedAttention
@@ -173,9 +173,10 @@ class Attention(ProjectedAttention):
         visible = self._visible(shape, padding, query_padding, causal, query.device)
         _check_maps(shape, carry, bias)
         dropout = self.dropout if self.training else 0.0
-        output, carry, probs = self.attend_whole(
-            query, key, visible, carry, dropout, need_probs, causal, bias
+        args = AttentionArgs(
+            *(self.scaling, visible, carry, dropout, need_probs), bias=bias, causal=causal
         )
+        output, carry, probs = self.attend_whole(query, key, args)
         output = self._time_first(self.out_proj(output))
         return (output, carry, probs) if need_probs else (output, carry)
 
@@ -239,8 +240,9 @@ class Attention(ProjectedAttention):
         visible = self._visible(shape, cache.padding, query_padding, False, query.device)
         _check_maps(shape, carry, bias)
         dropout = self.dropout if self.training else 0.0
+        args = AttentionArgs(self.scaling, visible, carry, dropout, need_probs, bias=bias)
         output, carry, probs, cache.heads, cache.state = self.attend_row(
-            *(query, key, visible, carry, cache.heads, cache.state, dropout, need_probs, bias)
+            query, key, args, cache.heads, cache.state
         )
         output = self._time_first(self.out_proj(output))
         return (output, carry, probs) if need_probs else (output, carry)

@@ -3,7 +3,7 @@
 from torch import Tensor, nn
 
 from .cached_heads import Cache, CachedHeads, append, keep_source, read
-from .contract import LogitTransform, State, scaled_products
+from .contract import AttentionArgs, LogitTransform, State
 from .scores import ScoreFunction
 
 
@@ -36,23 +36,14 @@ class ProjectedAttention(nn.Module):
             self.k_proj = None
 
     def attend_whole(
-        self,
-        query: Tensor,
-        key: Tensor,
-        visible: Tensor | None,
-        carry: Tensor | None,
-        dropout: float,
-        need_probs: bool,
-        causal: bool,
-        bias: Tensor | None = None,
+        self, query: Tensor, key: Tensor, args: AttentionArgs
     ) -> tuple[Tensor, Tensor | None, Tensor | None]:
         """Whole maps.
 
         Args:
             query: (tgt_len, batch, embed_dim)
             key: (src_len, batch, embed_dim), also the values
-            visible, carry, dropout, need_probs, causal: as :meth:`LogitTransform.attend` has them
-            bias: broadcastable to (batch, heads, tgt_len, src_len), added to the logits, or None
+            args: the rest
 
         Returns:
             output before the last projection (tgt_len, batch, embed_dim), carry and probabilities
@@ -60,39 +51,14 @@ class ProjectedAttention(nn.Module):
         """
         queries, keys = self._heads(self._queries(query)), self._heads(self._keys(key))
         values = self._heads(self.v_proj(key))
-        attend = self.transform.attend
         if not self.scores.is_product:
             shape = (query.size(1), query.size(0), key.size(0))
-            logits = self.scores(queries, keys, self.scaling, shape, visible)
-            logits = logits if bias is None else logits + bias
-            attended = attend(
-                *(queries, keys, values, self.scaling, visible, carry, dropout, need_probs, logits),
-                causal=causal,
-            )
-        elif bias is not None:
-            attended = self.transform.attend_biased(
-                *(queries, keys, values, self.scaling, bias, visible, carry, dropout, need_probs),
-                causal=causal,
-            )
-        else:
-            attended = attend(
-                *(queries, keys, values, self.scaling, visible, carry, dropout, need_probs),
-                causal=causal,
-            )
-        output, carry, probs = attended
+            args = self.scores.scored(queries, keys, args, shape)
+        output, carry, probs = self.transform.attend(queries, keys, values, args)
         return self._joined(output), carry, probs
 
     def attend_row(
-        self,
-        query: Tensor,
-        key: Tensor | None,
-        visible: Tensor | None,
-        carry: Tensor | None,
-        cache: Cache,
-        state: State,
-        dropout: float,
-        need_probs: bool,
-        bias: Tensor | None = None,
+        self, query: Tensor, key: Tensor | None, args: AttentionArgs, cache: Cache, state: State
     ) -> tuple[Tensor, Tensor | None, Tensor | None, Cache, State]:
         """One new row.
 
@@ -100,29 +66,19 @@ class ProjectedAttention(nn.Module):
             query: (1, batch, embed_dim)
             key: (1, batch, embed_dim), the query itself in self-attention; in encoder-decoder
                 attention (src_len, sentences, embed_dim), unused once it is cached
-            visible: bool, broadcastable to (batch, 1, 1, src_len), or None
-            carry: (batch, heads, 1, src_len), or None
+            args: the rest, with tgt_len = 1
             cache: keys and values so far, empty at the first row
             state: the transform's
-            dropout, need_probs: as :meth:`LogitTransform.attend_step` has them
-            bias: broadcastable to (batch, heads, 1, src_len), added to the logits, or None
 
         Returns:
             as :meth:`attend_whole`, and cache and state for the next row
         """
         queries = self._heads(self._queries(query))
         cached, cache = self._cached(query.size(1), key, cache)
-        logits = None
         if not self.scores.is_product:
             shape = (query.size(1), 1, cached.src_len)
-            logits = self.scores(queries, cached.heads()[0], self.scaling, shape, visible)
-        elif bias is not None:
-            logits = scaled_products(queries, cached.heads()[0], self.scaling)
-        if bias is not None:
-            logits = logits + bias
-        output, carry, probs, state = self.transform.attend_step(
-            queries, cached, self.scaling, visible, carry, state, dropout, need_probs, logits
-        )
+            args = self.scores.scored(queries, cached.heads()[0], args, shape)
+        output, carry, probs, state = self.transform.attend_step(queries, cached, args, state)
         return self._joined(output), carry, probs, cache, state
 
     def _cached(self, bsz: int, key: Tensor | None, cache: Cache) -> tuple[CachedHeads, Cache]:

@@ -11,9 +11,8 @@ from transformers import AttentionInterface, AttentionMaskInterface
 from transformers.masking_utils import causal_mask_function, sdpa_mask
 from transformers.utils import output_capturing
 
-from ..attention.cached_heads import CachedHeads
-from ..attention.contract import LogitTransform, State, scaled_products
-from ..attention.functional import Attended, attend
+from ..attention.contract import AttentionArgs, LogitTransform, State
+from ..attention.functional import Attended, attend_args, attend_step_args
 from ..attention.scores import ScoreFunction
 from ..errors import UserError
 from .decoding import layer_of, row, widen
@@ -60,89 +59,6 @@ class Evolved(nn.Module):
         self.position = position
         self.transform = transform
         self.scores = scores
-
-    def attend(
-        self,
-        queries: Tensor,
-        keys: Tensor,
-        values: Tensor,
-        scaling: float,
-        visible: Tensor | None,
-        carry: Tensor | None,
-        bias: Tensor | None,
-        dropout: float,
-        need_probs: bool,
-        causal: bool,
-    ) -> Attended:
-        """Whole maps; arguments as :func:`~ea_fairseq.attention.attend` has them."""
-        if self.scores is None:
-            return attend(
-                *(self.transform, queries, keys, values),
-                visible=visible,
-                carry=carry,
-                bias=bias,
-                scaling=scaling,
-                dropout=dropout,
-                need_probs=need_probs,
-                causal=causal,
-            )
-        queries, keys = (
-            _mapped(self.scores.map_queries, queries),
-            _mapped(self.scores.map_keys, keys),
-        )
-        logits = self._logits(queries, keys, scaling, visible, bias)
-        done = self.transform.attend(
-            *(queries, keys, values, scaling, visible, carry, dropout, need_probs, logits)
-        )
-        return Attended(*done)
-
-    def step(
-        self,
-        queries: Tensor,
-        keys: Tensor,
-        values: Tensor,
-        scaling: float,
-        visible: Tensor | None,
-        carry: Tensor | None,
-        bias: Tensor | None,
-        need_probs: bool,
-        state: State,
-    ) -> tuple[Attended, State]:
-        """One new row; arguments as :func:`~ea_fairseq.attention.attend_step` has them."""
-        logits = None
-        if self.scores is not None:
-            queries = _mapped(self.scores.map_queries, queries)
-            keys = _mapped(self.scores.map_keys, keys)
-        if self.scores is not None or bias is not None:
-            logits = self._logits(queries, keys, scaling, visible, bias)
-        heads = queries.size(1)
-        cached = CachedHeads(*(one.permute(2, 0, 1, 3).flatten(2) for one in (keys, values)), heads)
-        output, carry, probs, state = self.transform.attend_step(
-            *(queries, cached, scaling, visible, carry, state),
-            need_probs=need_probs,
-            logits=logits,
-        )
-        return Attended(output, carry, probs), state
-
-    def _logits(
-        self,
-        queries: Tensor,
-        keys: Tensor,
-        scaling: float,
-        visible: Tensor | None,
-        bias: Tensor | None,
-    ) -> Tensor:
-        if self.scores is None or self.scores.is_product:
-            logits = scaled_products(queries, keys, scaling)
-        else:
-            shape = (queries.size(0), queries.size(2), keys.size(2))
-            logits = self.scores(queries, keys, scaling, shape, visible)
-        return logits if bias is None else logits + bias
-
-
-def _mapped(function: Any, heads: Tensor) -> Tensor:
-    """Maps (batch, heads, length, head_dim) by a function of (..., heads, head_dim)."""
-    return function(heads.transpose(1, 2)).transpose(1, 2)
 
 
 @torch.compiler.disable
@@ -198,16 +114,19 @@ def evolved_attention(
     need_probs = _probs_are_wanted(kwargs)
     carries = ours.transform.uses_carry
     carry = this_pass.carry(position.chain, position.layer) if carries else None
-    given = query, key, value, scaling, visible, carry, position_bias
+    given = query, key, value
+    args = AttentionArgs(
+        *(scaling, visible, carry, dropout, need_probs), bias=position_bias, causal=causal
+    )
     if position.kind == "encoder" or cache is None:
         if position.kind != "encoder-decoder" and query.size(2) != key.size(2):
             raise UserError(
                 f"{type(module).__name__}: {key.size(2)} keys for {query.size(2)} queries, and no "
                 "cache that kept the earlier queries' maps: use_cache=False"
             )
-        attended = ours.attend(*given, dropout, need_probs, causal)
+        attended = attend_args(ours.transform, *given, args, ours.scores)
     else:
-        attended = _attend_and_keep(module, cache, this_pass, given, dropout, need_probs, causal)
+        attended = _attend_and_keep(module, cache, this_pass, given, args)
     if carries:
         this_pass.leave(position.chain, position.layer, attended.carry)
     return attended.output.transpose(1, 2).contiguous(), attended.probs
@@ -217,55 +136,57 @@ def _attend_and_keep(
     module: nn.Module,
     cache: Any,
     this_pass: Pass,
-    given: tuple[Any, ...],
-    dropout: float,
-    need_probs: bool,
-    causal: bool,
+    given: tuple[Tensor, Tensor, Tensor],
+    args: AttentionArgs,
 ) -> Attended:
     """A decoder's attention with a cache: whole maps first, then row by row."""
     ours, name = module.ea, type(module).__name__
-    query, key, *_ = given
+    query, key, _ = given
     new = query.size(2)
     if ours.position.kind == "decoder":
         this_pass.past = key.size(2) - new
     layer = layer_of(cache, module.layer_idx, ours.position.kind, this_pass.past, name)
     if layer.rows == 0:
-        attended = ours.attend(*given, dropout, need_probs, causal)
+        attended = attend_args(ours.transform, *given, args, ours.scores)
         needed = ours.transform.earlier_rows()
         first = 0 if needed is None else max(0, new - needed)
         if module.training and torch.is_grad_enabled():
             layer.state = None  # a training's cache, which nobody reads
         else:
-            _, layer.state = _rows(ours, given, range(first, new), False, {})
+            silent = args._replace(need_probs=False)
+            _, layer.state = _rows(ours, given, silent, range(first, new), {})
     else:
-        if dropout:
+        if args.dropout:
             raise UserError(f"{name}: no dropout while decoding with a cache: model.eval()")
-        attended, layer.state = _rows(ours, given, range(new), need_probs, layer.state)
+        attended, layer.state = _rows(ours, given, args, range(new), layer.state)
     layer.rows += new
     return attended
 
 
 def _rows(
-    ours: Evolved, given: tuple[Any, ...], indices: range, need_probs: bool, state: State
+    ours: Evolved,
+    given: tuple[Tensor, Tensor, Tensor],
+    args: AttentionArgs,
+    indices: range,
+    state: State,
 ) -> tuple[Attended | None, State]:
     """Some rows, one after the other."""
-    query, key, value, scaling, visible, carry, bias = given
+    query, key, value = given
     length, src_len = query.size(2), key.size(2)
     done = []
     for index in indices:
         columns = src_len
         if ours.position.kind == "decoder":
             columns = src_len - length + index + 1
-        attended, state = ours.step(
-            query[:, :, index : index + 1],
-            key[:, :, :columns],
-            value[:, :, :columns],
-            scaling,
-            row(visible, index, columns),
-            row(carry, index, columns),
-            row(bias, index, columns),
-            need_probs,
+        maps = {
+            name: row(getattr(args, name), index, columns) for name in ("visible", "carry", "bias")
+        }
+        attended, state = attend_step_args(
+            *(ours.transform, query[:, :, index : index + 1]),
+            *(key[:, :, :columns], value[:, :, :columns]),
+            args._replace(**maps, dropout=0.0, causal=False),
             state,
+            ours.scores,
         )
         done.append(
             (attended.output, widen(attended.carry, src_len), widen(attended.probs, src_len))

@@ -1,7 +1,10 @@
 """Evolving attention as one differentiable function that keeps no maps for its gradient."""
 
+from __future__ import annotations
+
 import ctypes
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
@@ -18,14 +21,16 @@ from .library import (
 )
 from .ways import way
 
+if TYPE_CHECKING:
+    from ..attention.contract import AttentionArgs
+
 
 @dataclass(frozen=True)
 class Evolution:
-    """The constants of ``EvolvingLogits``, of its convolution and of the attention."""
+    """The constants of ``EvolvingLogits`` and of its convolution."""
 
     alpha: float
     beta: float
-    scaling: float
     move: tuple[int, int]
     lower_triangular: bool
 
@@ -34,15 +39,11 @@ def fused_attention(
     queries: Tensor,
     keys: Tensor,
     values: Tensor,
-    visible: Tensor | None,
-    carry: Tensor | None,
+    args: AttentionArgs,
     kernel: Tensor,
-    bias: Tensor,
+    offsets: Tensor,
     evolution: Evolution,
-    dropout: float = 0.0,
     need_carry: bool = False,
-    need_probs: bool = False,
-    causal: bool = False,
 ) -> tuple[Tensor, Tensor | None, Tensor | None]:
     """softmax(Z) V with Z of equation (4) of arXiv 2102.12895.
 
@@ -55,31 +56,28 @@ def fused_attention(
         queries: (batch, heads, tgt_len, head_dim), not yet scaled
         keys: (batch, heads, src_len, head_dim)
         values: (batch, heads, src_len, head_dim)
-        visible: bool, broadcastable to (batch, 1, tgt_len, src_len), or None
-        carry: (batch, heads, tgt_len, src_len), or None in the first layer
-        kernel: (heads, heads, kernel_size, kernel_size)
-        bias: (heads,)
-        evolution: alpha, beta, the scaling of the products and the convolution's move
-        dropout: of the probabilities
-        need_carry: whether to return Z
-        need_probs: whether to return the probabilities
-        causal: whether ``visible`` hides all later keys, which Triton's kernels then leave out; C++
+        args: the rest, without logits and bias; that they are causal is for Triton's kernels, C++
             finds out by itself
+        kernel: (heads, heads, kernel_size, kernel_size)
+        offsets: the convolution's bias, (heads,)
+        evolution: alpha, beta and the convolution's move
+        need_carry: whether to return Z
 
     Returns:
         output (batch, heads, tgt_len, head_dim), Z and the probabilities before dropout, both
         (batch, heads, tgt_len, src_len) or None
     """
     bsz, _, tgt_len, _ = queries.shape
-    visible = visible_rows(visible, bsz, tgt_len, keys.size(2))
+    visible = visible_rows(args.visible, bsz, tgt_len, keys.size(2))
     queries, keys, values = map(with_rows, (queries, keys, values))
-    carry = None if carry is None else carry.contiguous()
-    inputs = queries, keys, values, visible, carry, kernel.contiguous(), bias.contiguous()
+    carry = None if args.carry is None else args.carry.contiguous()
+    inputs = queries, keys, values, visible, carry, kernel.contiguous(), offsets.contiguous()
+    settings = args.scaling, args.dropout, need_carry, args.need_probs
     if way(queries, keys.size(2), kernel.size(-1)) == "triton":
         from .triton_attention import attention
 
-        return attention(*inputs, evolution, causal, dropout, need_carry, need_probs)
-    return _FusedAttention.apply(*inputs, evolution, dropout, need_carry, need_probs)
+        return attention(*inputs, evolution, args.causal, *settings)
+    return _FusedAttention.apply(*inputs, evolution, *settings)
 
 
 class _FusedAttention(torch.autograd.Function):
@@ -94,6 +92,7 @@ class _FusedAttention(torch.autograd.Function):
         kernel,
         bias,
         evolution,
+        scaling,
         dropout,
         need_carry,
         need_probs,
@@ -105,9 +104,9 @@ class _FusedAttention(torch.autograd.Function):
         output = torch.empty_like(queries)
         inputs = queries, keys, values, visible, carry, kernel, bias, noise
         results = _Results(heads_of(output), address(evolved), address(probs))
-        _call("forward", inputs, evolution, results)
+        _call("forward", inputs, evolution, scaling, results)
         ctx.save_for_backward(*inputs)
-        ctx.evolution = evolution
+        ctx.evolution, ctx.scaling = evolution, scaling
         ctx.set_materialize_grads(False)
         return output, evolved, probs
 
@@ -130,11 +129,13 @@ class _FusedAttention(torch.autograd.Function):
             *map(heads_of, grad_inputs),
             *map(address, others),
         )
-        _call("backward", inputs, ctx.evolution, gradients)
-        return *grad_inputs, None, *others, None, None, None, None
+        _call("backward", inputs, ctx.evolution, ctx.scaling, gradients)
+        return *grad_inputs, None, *others, None, None, None, None, None
 
 
-def _call(name: str, inputs: tuple, evolution: Evolution, results: ctypes.Structure) -> None:
+def _call(
+    name: str, inputs: tuple, evolution: Evolution, scaling: float, results: ctypes.Structure
+) -> None:
     """Runs the library's function: ``results`` says where it writes."""
     queries, keys, values, visible, carry, kernel, bias, noise = inputs
     bsz, heads, tgt_len, head_dim = queries.shape
@@ -142,7 +143,7 @@ def _call(name: str, inputs: tuple, evolution: Evolution, results: ctypes.Struct
         *(bsz, heads, tgt_len, keys.size(2), head_dim),
         *(kernel.size(-1), *evolution.move, evolution.lower_triangular),
         min(torch.get_num_threads(), bsz),
-        *(evolution.alpha, evolution.beta, evolution.scaling),
+        *(evolution.alpha, evolution.beta, scaling),
         *map(heads_of, (queries, keys, values)),
         address(visible),
         *((0, 0) if visible is None else (visible.stride(0), visible.stride(2))),

@@ -14,6 +14,7 @@ from .ways import way
 
 if TYPE_CHECKING:
     from ..attention.cached_heads import CachedHeads
+    from ..attention.contract import AttentionArgs
 
 State = dict[str, Tensor]
 
@@ -21,14 +22,12 @@ State = dict[str, Tensor]
 def fused_step(
     queries: Tensor,
     cached: CachedHeads,
-    visible: Tensor | None,
-    carry: Tensor | None,
+    args: AttentionArgs,
     state: State,
     kernel: Tensor,
-    bias: Tensor,
+    offsets: Tensor,
     evolution: Evolution,
     need_carry: bool = False,
-    need_probs: bool = False,
 ) -> tuple[Tensor, Tensor | None, Tensor | None, State]:
     """One row of :func:`~.fused_attention.fused_attention`; without gradients.
 
@@ -37,12 +36,10 @@ def fused_step(
     Args:
         queries: (batch, heads, 1, head_dim), not yet scaled
         cached: keys and values
-        visible: bool, broadcastable to (batch, 1, 1, src_len), or None
-        carry: (batch, heads, 1, src_len), or None
+        args: the rest, without logits, bias and dropout
         state: that of ``MapConvolution.step``
-        kernel, bias, evolution: as in ``fused_attention``
+        kernel, offsets, evolution: as in ``fused_attention``
         need_carry: whether to return Z
-        need_probs: whether to return the probabilities
 
     Returns:
         output (batch, heads, 1, head_dim), Z and probabilities (batch, heads, 1, src_len) or None,
@@ -53,9 +50,9 @@ def fused_step(
     reach = (kernel.size(-1) - 1) // 2
     right = evolution.move[1]
     queries = with_rows(queries)
-    visible = visible_rows(visible, bsz, 1, src_len)
-    carry = None if carry is None else carry.contiguous()
-    kernel, bias = kernel.contiguous(), bias.contiguous()
+    visible = visible_rows(args.visible, bsz, 1, src_len)
+    carry = None if args.carry is None else args.carry.contiguous()
+    kernel, bias, need_probs = kernel.contiguous(), offsets.contiguous(), args.need_probs
     # torch's own steps leave views of larger tensors.
     pending, rows_visible = (
         state[name].contiguous() if name in state else None for name in ("pending", "rows_visible")
@@ -68,7 +65,7 @@ def fused_step(
         output, evolved, probs, pending, rows_visible = evolving_attention_step(
             *(queries, keys, values, rows, visible, None if carry is None else carry.float()),
             *(pending, rows_visible, kernel.float(), bias.float()),
-            *(evolution.alpha, evolution.beta, evolution.scaling, right),
+            *(evolution.alpha, evolution.beta, args.scaling, right),
             *(evolution.lower_triangular, cached.hypotheses, need_probs),
         )
         state = {"pending": pending, "rows_visible": rows_visible}
@@ -81,7 +78,7 @@ def fused_step(
     step = _Step(
         *(bsz, heads, src_len, head_dim, kernel.size(-1), right),
         min(torch.get_num_threads(), bsz),
-        *(evolution.alpha, evolution.beta, evolution.scaling),
+        *(evolution.alpha, evolution.beta, args.scaling),
         *(heads_of(queries), heads_of(output)),
         *(_positions(kept, heads) for kept in (keys, values)),
         address(rows),

@@ -22,6 +22,7 @@ def attention(
     bias,
     evolution,
     causal,
+    scaling,
     dropout,
     need_carry,
     need_probs,
@@ -32,7 +33,7 @@ def attention(
     output, evolved, probs, _ = evolving_attention(
         *(queries, keys, values, visible, None if carry is None else carry.float()),
         *(kernel.float(), bias.float(), seed),
-        *(evolution.alpha, evolution.beta, evolution.scaling, *evolution.move),
+        *(evolution.alpha, evolution.beta, scaling, *evolution.move),
         *(evolution.lower_triangular, causal, dropout, need_carry, need_probs),
     )
     return output, evolved if need_carry else None, probs if need_probs else None

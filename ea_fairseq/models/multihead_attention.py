@@ -6,6 +6,7 @@ from fairseq.modules import MultiheadAttention
 from torch import Tensor
 
 from ..attention.cached_heads import reorder
+from ..attention.contract import AttentionArgs
 from ..attention.projected import ProjectedAttention
 from ..attention.scores import ScoreFunction
 from ..attention.variants import LogitTransform
@@ -74,16 +75,13 @@ class TransformedAttention(ProjectedAttention, MultiheadAttention):
                 entries, or None where the transform does not use them
         """
         dropout = rate_in_use(self.dropout_module)
+        args = AttentionArgs(self.scaling, visible, carry, dropout, need_weights, causal=causal)
         if incremental_state is None:
-            output, carry, probs = self.attend_whole(
-                query, key, visible, carry, dropout, need_weights, causal
-            )
+            output, carry, probs = self.attend_whole(query, key, args)
         else:
             cache = self._get_input_buffer(incremental_state)
             state = self.get_incremental_state(incremental_state, "logit_state") or {}
-            output, carry, probs, cache, state = self.attend_row(
-                query, key, visible, carry, cache, state, dropout, need_weights
-            )
+            output, carry, probs, cache, state = self.attend_row(query, key, args, cache, state)
             self._set_input_buffer(incremental_state, cache)
             self.set_incremental_state(incremental_state, "logit_state", state)
         return self.out_proj(output), probs.transpose(0, 1) if need_weights else None, carry

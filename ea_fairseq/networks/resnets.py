@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ..attention import build_transform
-from ..attention.contract import scaled_products
+from ..attention.contract import AttentionArgs, scaled_products
 from ..errors import UserError
 from .torchvision_operators import name_missing_operators
 
@@ -235,9 +235,8 @@ class AugmentedConvolution(nn.Module):
         )
         scaling = queries.size(-1) ** -0.5
         logits = scaled_products(queries, keys, scaling) + self.positions(queries * scaling)
-        output, carry, probs = self.transform.attend(
-            queries, keys, values, scaling, None, carry, need_probs=need_probs, logits=logits
-        )
+        args = AttentionArgs(scaling, carry=carry, need_probs=need_probs, logits=logits)
+        output, carry, probs = self.transform.attend(queries, keys, values, args)
         attended = self.out(output.transpose(2, 3).flatten(1, 2).unflatten(2, self.map_size))
         if self.pooled:
             attended = F.interpolate(attended, convolved.shape[2:], mode="bilinear")

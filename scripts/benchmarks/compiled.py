@@ -53,6 +53,7 @@ def compare(
 def _ways(
     attention: str, heads: int, head_dim: int, sentences: int, length: int, setting: Setting
 ) -> dict[str, Callable[[], object]]:
+    from ea_fairseq.attention.contract import AttentionArgs
     from ea_fairseq.attention.variants.evolving import EvolvingLogits
     from ea_fairseq.kernels.library import torch_alone
 
@@ -70,9 +71,8 @@ def _ways(
         visible = visible.tril()
 
     def attend(queries: Tensor, keys: Tensor, values: Tensor, carry: Tensor) -> Tensor:
-        output, evolved, _ = transform.attend(
-            queries, keys, values, 0.1, visible, carry, causal=attention == "decoder"
-        )
+        args = AttentionArgs(0.1, visible, carry, causal=attention == "decoder")
+        output, evolved, _ = transform.attend(queries, keys, values, args)
         return output.float().sum() + evolved.sum()
 
     def step(function: Callable[..., Tensor]) -> None:

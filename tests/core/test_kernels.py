@@ -11,6 +11,7 @@ from compiled import needs_compiler
 from small_models import build_strong, padded, sentences
 
 from ea_fairseq.attention.cached_heads import CachedHeads
+from ea_fairseq.attention.contract import AttentionArgs
 from ea_fairseq.attention.variants import evolving
 from ea_fairseq.errors import UserError
 from ea_fairseq.kernels import fused_encoder, fused_step, library, transformer_parts
@@ -43,7 +44,7 @@ def test_without_skip_there_is_no_carry():
     transform, tensors, visible = attention_inputs(
         "encoder", 4, (2, 9, 9), 3, torch.float64, True, skip=False
     )
-    assert transform.attend(*tensors[:3], 0.7, visible, tensors[3])[1] is None
+    assert transform.attend(*tensors[:3], AttentionArgs(0.7, visible, tensors[3]))[1] is None
     assert_equal_to_torch(transform, tensors, visible)
 
 
@@ -104,11 +105,13 @@ def test_extreme_logits_stay_finite_and_exact():
     transform, tensors, visible = attention_inputs("encoder", 4, (2, 9, 9), 3, torch.float32, True)
     with torch.no_grad():
         tensors[0] *= 1e4
-    outputs = transform.attend(*tensors[:3], 0.7, visible, tensors[3], need_probs=True)
+    outputs = transform.attend(
+        *tensors[:3], AttentionArgs(0.7, visible, tensors[3], need_probs=True)
+    )
     with library.torch_alone():
         tensors = [tensor.double() for tensor in tensors]
         expected = transform.double().attend(
-            *tensors[:3], 0.7, visible, tensors[3], need_probs=True
+            *tensors[:3], AttentionArgs(0.7, visible, tensors[3], need_probs=True)
         )
     assert expected[1].abs().max() > 1e4
     for ours, exact in zip(outputs, expected, strict=True):
@@ -123,7 +126,9 @@ def test_gradients_of_what_is_used_alone():
     transform, tensors, visible = attention_inputs("encoder", 4, (2, 6, 6), 3, torch.float64, True)
 
     def grads(index):
-        outputs = transform.attend(*tensors[:3], 0.7, visible, tensors[3], need_probs=True)
+        outputs = transform.attend(
+            *tensors[:3], AttentionArgs(0.7, visible, tensors[3], need_probs=True)
+        )
         return torch.autograd.grad(outputs[index].square().sum(), tensors, materialize_grads=True)
 
     for index in range(3):
@@ -140,7 +145,7 @@ def test_second_derivatives_are_an_error_that_torch_alone_mends():
     transform.requires_grad_(False)
 
     def output(*inputs):
-        return transform.attend(*inputs[:3], 0.7, visible, inputs[3])[0]
+        return transform.attend(*inputs[:3], AttentionArgs(0.7, visible, inputs[3]))[0]
 
     with pytest.raises(UserError, match="no second derivatives.*EA_FAIRSEQ_NATIVE=0"):
         torch.autograd.grad(output(*tensors).sum(), tensors[:1], create_graph=True)
@@ -181,7 +186,7 @@ def test_keeps_no_map_for_the_gradient():
         return tensor
 
     with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
-        transform.attend(*tensors[:3], 0.7, visible, None)
+        transform.attend(*tensors[:3], AttentionArgs(0.7, visible))
     assert kept and max(kept) < 2 * 4 * 40 * 40
 
 
@@ -221,7 +226,7 @@ def assert_steps_equal_torchs(*case, **more):
 def decoding_step(transform, queries, source, state):
     """A step over two sentences' keys and values, everything visible."""
     cached = CachedHeads(*source, transform.convolution.out_channels, hypotheses=1)
-    return transform.attend_step(queries, cached, 0.7, None, None, state)
+    return transform.attend_step(queries, cached, AttentionArgs(0.7), state)
 
 
 @needs_compiler
@@ -255,9 +260,9 @@ def test_a_step_over_keys_in_any_layout_equals_torchs():
     rows = torch.randint(2, (9, 2)).t()
     with torch.no_grad():
         for cached in (CachedHeads(*turned, 4), CachedHeads(*turned, 4, rows)):
-            compiled = transform.attend_step(queries, cached, 0.7, None, None, {})[0]
+            compiled = transform.attend_step(queries, cached, AttentionArgs(0.7), {})[0]
             with library.torch_alone():
-                expected = transform.attend_step(queries, cached, 0.7, None, None, {})[0]
+                expected = transform.attend_step(queries, cached, AttentionArgs(0.7), {})[0]
             torch.testing.assert_close(compiled, expected, rtol=0, atol=1e-13)
 
 

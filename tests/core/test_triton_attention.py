@@ -11,6 +11,7 @@ from triton_device import DEVICE, ON_GPU, exact_interpreter, on_triton  # noqa: 
 from triton_forms import LARGE
 
 from ea_fairseq.attention.cached_heads import CachedHeads
+from ea_fairseq.attention.contract import AttentionArgs
 from ea_fairseq.errors import UserError
 from ea_fairseq.kernels.library import torch_alone
 from ea_fairseq.kernels.ways import way
@@ -210,10 +211,10 @@ def test_a_sentence_gives_the_same_alone_and_padded(left):
     there = (there >= 4) if left else (there < 5)
     visible = torch.ones(2, 1, 9, 9, dtype=torch.bool, device=DEVICE)
     visible[1] = there[:, None] & there
-    padded = transform.attend(*tensors[:3], 0.7, visible, tensors[3])
+    padded = transform.attend(*tensors[:3], AttentionArgs(0.7, visible, tensors[3]))
     with torch.no_grad():
         heads = [tensor[1:, :, there] for tensor in tensors]
-        alone = transform.attend(*heads[:3], 0.7, None, heads[3][..., there])
+        alone = transform.attend(*heads[:3], AttentionArgs(0.7, None, heads[3][..., there]))
     assert_close([padded[0][1:, :, there], padded[1][1:, :, there][..., there]], alone[:2])
 
 
@@ -223,7 +224,9 @@ def test_without_carry_and_without_what_is_not_needed(attention):
     causal = attention == "decoder"
 
     def run():
-        output, evolved, probs = transform.attend(*heads, 0.7, visible, carry, causal=causal)
+        output, evolved, probs = transform.attend(
+            *heads, AttentionArgs(0.7, visible, carry, causal=causal)
+        )
         assert evolved is None and probs is None
         return torch.autograd.grad(output.square().sum(), [*heads, *transform.parameters()])
 
@@ -236,7 +239,9 @@ def test_gradients_of_what_is_used_alone():
     transform, tensors, visible = case("encoder", 2, (2, 5, 5), 3)
 
     def grads(index):
-        outputs = transform.attend(*tensors[:3], 0.7, visible, tensors[3], need_probs=True)
+        outputs = transform.attend(
+            *tensors[:3], AttentionArgs(0.7, visible, tensors[3], need_probs=True)
+        )
         return torch.autograd.grad(outputs[index].square().sum(), tensors, materialize_grads=True)
 
     for index in range(3):
@@ -261,18 +266,20 @@ def test_dropout_gives_the_equations_with_the_same_noise():
         torch.manual_seed(3)
         identity = torch.eye(6, device=DEVICE).expand(3, 2, 6, 6)
         used, _, probs = transform.attend(
-            queries, keys, identity, 0.7, visible, carry, 0.4, need_probs=True
+            queries, keys, identity, AttentionArgs(0.7, visible, carry, 0.4, need_probs=True)
         )
     noise = (used != 0) / 0.6
     assert 0.2 < (used == 0)[probs > 0].float().mean() < 0.6
     torch.manual_seed(3)
-    output = transform.attend(queries, keys, values, 0.7, visible, carry, 0.4)[0]
+    output = transform.attend(queries, keys, values, AttentionArgs(0.7, visible, carry, 0.4))[0]
     found = [output, *torch.autograd.grad(output.square().sum(), inputs)]
     with torch_alone():
-        plain = transform.attend(queries, keys, values, 0.7, visible, carry, need_probs=True)[2]
+        plain = transform.attend(
+            queries, keys, values, AttentionArgs(0.7, visible, carry, need_probs=True)
+        )[2]
         expected = (plain * noise) @ values
         assert_close(found, [expected, *torch.autograd.grad(expected.square().sum(), inputs)])
-    output = transform.attend(queries, keys, values, 0.7, visible, carry, 0.4)[0]
+    output = transform.attend(queries, keys, values, AttentionArgs(0.7, visible, carry, 0.4))[0]
     assert not torch.equal(output, found[0])  # another seed
 
 
@@ -296,16 +303,16 @@ def test_extreme_logits_stay_exact_and_nan_stays_nan():
     transform, tensors, visible = case("encoder", 2, (2, 5, 5), 3)
     with torch.no_grad():
         tensors[0] *= 1e4
-        inputs = *tensors[:3], 0.7, visible, tensors[3]
-        found = transform.attend(*inputs, need_probs=True)
+        inputs, args = tensors[:3], AttentionArgs(0.7, visible, tensors[3])
+        found = transform.attend(*inputs, args._replace(need_probs=True))
         with torch_alone():
-            expected = transform.attend(*inputs, need_probs=True)
+            expected = transform.attend(*inputs, args._replace(need_probs=True))
         assert expected[1].abs().max() > 1e4
         assert_close(found[1:2], expected[1:2])
         # On tensor cores these have the rounding of such logits, not of probabilities.
         assert_close(found[::2], expected[::2], 1e-3 if ON_GPU else 1e-5)
         tensors[0][0, 0] = float("nan")
-        output = transform.attend(*inputs)[0]
+        output = transform.attend(*inputs, args)[0]
         seen = visible[0].any(dim=-1)[0]
         assert output[0, :, seen].isnan().all() and output[1].isfinite().all()
 
@@ -325,8 +332,8 @@ def test_parts_of_a_wider_tensor_get_their_gradients():
     def run():
         parts = [part.unflatten(2, (2, 6)).permute(1, 2, 0, 3) for part in wide.chunk(3, dim=-1)]
         parts[1] = parts[1] + one.expand(2, 2, 3, 6)
-        outputs = transform.attend(*parts, 0.7, visible, tensors[3])[:2]
-        outputs += transform.attend(*[one.expand(2, 2, 3, 6)] * 3, 0.7, visible, None)[:2]
+        outputs = transform.attend(*parts, AttentionArgs(0.7, visible, tensors[3]))[:2]
+        outputs += transform.attend(*[one.expand(2, 2, 3, 6)] * 3, AttentionArgs(0.7, visible))[:2]
         loss = sum(output.square().sum() for output in outputs)
         return [*outputs, *torch.autograd.grad(loss, [wide, one, *transform.parameters()])]
 
@@ -337,7 +344,7 @@ def test_parts_of_a_wider_tensor_get_their_gradients():
 
 def test_second_derivatives_are_refused_in_a_line():
     transform, tensors, visible = case("encoder", 2, (1, 2, 2), 1)
-    output = transform.attend(*tensors[:3], 0.7, visible, tensors[3])[0]
+    output = transform.attend(*tensors[:3], AttentionArgs(0.7, visible, tensors[3]))[0]
     with pytest.raises(UserError, match="no second derivatives.*EA_FAIRSEQ_NATIVE=0"):
         torch.autograd.grad(output.square().sum(), tensors, create_graph=True)
 
@@ -351,7 +358,7 @@ def test_keeps_no_map_for_the_gradient():
         return tensor
 
     with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
-        transform.attend(*tensors[:3], 0.7, visible, None)
+        transform.attend(*tensors[:3], AttentionArgs(0.7, visible))
     assert kept and max(kept) < 2 * 2 * 20 * 20
 
 
@@ -378,7 +385,7 @@ def test_steps_in_half_precision_have_its_rounding_alone():
     def step(dtype):
         queries, *source = (tensor.to(DEVICE, dtype) for tensor in exact)
         cached = CachedHeads(*source, 2, hypotheses=3)
-        return transform.attend_step(queries, cached, 0.7, None, None, {})[0]
+        return transform.attend_step(queries, cached, AttentionArgs(0.7), {})[0]
 
     with torch.no_grad():
         found = step(torch.float16)
@@ -411,7 +418,8 @@ def test_compiles_without_a_break_in_the_graph(dropout):
     transform, tensors, visible = case("decoder", 2, (2, 4, 4), 3)
 
     def run(queries, keys, values, carry):
-        return transform.attend(queries, keys, values, 0.7, visible, carry, dropout)[0].sin()
+        args = AttentionArgs(0.7, visible, carry, dropout)
+        return transform.attend(queries, keys, values, args)[0].sin()
 
     backend = "inductor" if ON_GPU else "aot_eager"
     torch.manual_seed(1)
@@ -429,7 +437,7 @@ def test_checkpointed_activations_give_the_same_gradients():
     transform, tensors, visible = case("encoder", 2, (2, 4, 4), 3)
 
     def run(*inputs):
-        return transform.attend(*inputs[:3], 0.7, visible, inputs[3], 0.3)[0]
+        return transform.attend(*inputs[:3], AttentionArgs(0.7, visible, inputs[3], 0.3))[0]
 
     def grads(output):
         return torch.autograd.grad(output.square().sum(), tensors)

@@ -130,9 +130,9 @@ def test_the_decoder_leaves_out_later_tokens_but_where_it_sees_them(full, monkey
 
     told, attention = [], evolving.fused_attention
 
-    def noted(*args, causal, **others):
-        told.append(causal)
-        return attention(*args, causal=causal, **others)
+    def noted(queries, keys, values, args, *others, **more):
+        told.append(args.causal)
+        return attention(queries, keys, values, args, *others, **more)
 
     monkeypatch.setattr(evolving, "fused_attention", noted)
     exact = exact_model(**ONE_LAYER)

@@ -9,7 +9,7 @@ from reference import attention as reference_attention
 from torch import nn
 
 from ea_fairseq import testing as contract
-from ea_fairseq.attention.contract import mix_heads
+from ea_fairseq.attention.contract import AttentionArgs, mix_heads
 from ea_fairseq.attention.options import fraction, option, positive, positive_integer
 from ea_fairseq.attention.variants import (
     VARIANTS,
@@ -53,9 +53,9 @@ def test_the_importance_of_a_token_is_not_dropped():
     transform, inputs = stack.transforms[0], [one[:1] for one in stack.inputs[0]]
     visible, draws = stack.visible[:1], 5_000
     with torch.no_grad():
-        expected = transform.attend(*inputs, 0.7, visible, None)[0][0]
+        expected = transform.attend(*inputs, AttentionArgs(0.7, visible))[0][0]
         many = [one.expand(draws, -1, -1, -1) for one in inputs]
-        found = transform.attend(*many, 0.7, visible, None, dropout=0.5)[0]
+        found = transform.attend(*many, AttentionArgs(0.7, visible, None, dropout=0.5))[0]
     deviation = found.std(dim=0) / draws**0.5
     assert ((found.mean(dim=0) - expected).abs() < 5 * deviation + 1e-9).all()
 

@@ -3,6 +3,7 @@
 import torch
 
 from ea_fairseq.attention.cached_heads import CachedHeads, append
+from ea_fairseq.attention.contract import AttentionArgs
 from ea_fairseq.attention.variants.evolving import EvolvingLogits
 
 
@@ -31,7 +32,10 @@ def results(transform, tensors, visible, dropout=0.0, causal=False):
     torch.manual_seed(5)
     queries, keys, values, carry = tensors
     outputs = transform.attend(
-        queries, keys, values, 0.7, visible, carry, dropout, need_probs=True, causal=causal
+        queries,
+        keys,
+        values,
+        AttentionArgs(0.7, visible, carry, dropout, need_probs=True, causal=causal),
     )
     outputs = [output for output in outputs if output is not None]
     torch.manual_seed(6)  # whatever dropout drew
@@ -70,7 +74,7 @@ def steps_in_turn(
             visible[step % bsz] = False
         queries, carry = random(bsz, num_heads, 1, head_dim), random(bsz, num_heads, 1, keys)
         *outputs, state = transform.attend_step(
-            queries, cached, 0.7, visible, carry, state, need_probs=True
+            queries, cached, AttentionArgs(0.7, visible, carry, need_probs=True), state
         )
         found += outputs
         order = torch.randint(3, (bsz,)) + torch.arange(bsz) // 3 * 3

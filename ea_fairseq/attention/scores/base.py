@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from torch import Tensor, nn
 
 from ...errors import UserError, perhaps_meant
-from ..contract import Place
+from ..contract import AttentionArgs, Place
 from ..options import ATTENTIONS, listed
 
 
@@ -60,6 +60,16 @@ class ScoreFunction(nn.Module):
             (batch, heads, tgt_len, src_len), float32 at least, finite in hidden entries too
         """
         raise NotImplementedError(f"{type(self).__name__} is no product and makes no logits")
+
+    def scored(
+        self,
+        queries: Tensor | None,
+        keys: Tensor | None,
+        args: AttentionArgs,
+        shape: tuple[int, int, int],
+    ) -> AttentionArgs:
+        """An attention's arguments with the logits of a score function that is no product."""
+        return args._replace(logits=self(queries, keys, args.scaling, shape, args.visible))
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,15 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from ..contract import LogitTransform, Place, Projected, State, at_least_float32, masked_softmax
+from ..contract import (
+    AttentionArgs,
+    LogitTransform,
+    Place,
+    Projected,
+    State,
+    at_least_float32,
+    masked_softmax,
+)
 from ..registry import Architecture, Variant, register
 from .diagonal_free import HIDDEN, DiagonalFreeOptions, change_diagonal, hide_diagonal
 from .plain import PlainLogits
@@ -80,33 +88,23 @@ class BirdEyeLogits(PlainLogits):
         return *change_diagonal(logits, visible, self.diagonal), {"importance": importance}
 
     def attend(
-        self,
-        queries: Tensor,
-        keys: Tensor,
-        values: Tensor,
-        scaling: float,
-        visible: Tensor | None,
-        carry: Tensor | None,
-        dropout: float = 0.0,
-        need_probs: bool = False,
-        logits: Tensor | None = None,
-        causal: bool = False,
+        self, queries: Tensor | None, keys: Tensor | None, values: Tensor, args: AttentionArgs
     ) -> tuple[Tensor, Tensor | None, Tensor | None]:
         """See :meth:`LogitTransform.attend`; twice torch's fused function where no map is wanted.
 
         2 R_j L_tj is the product of query t with 2 R_j K_j.
         """
-        if need_probs or logits is not None or self.diagonal not in (HIDDEN, 1):
-            return LogitTransform.attend(
-                self, queries, keys, values, scaling, visible, carry, dropout, need_probs, logits
-            )
+        maps = args.need_probs or args.logits is not None or args.bias is not None
+        if maps or self.diagonal not in (HIDDEN, 1):
+            return LogitTransform.attend(self, queries, keys, values, args)
         plain = super().attend
-        collected, _, _ = plain(queries, keys, values, scaling, visible, None)
+        collected, _, _ = plain(queries, keys, values, args._replace(dropout=0.0))
         importance = self._importance(collected, keys).unsqueeze(-1)
         if self.diagonal == HIDDEN:
-            visible = hide_diagonal(visible, queries.size(2), keys.size(2), queries.device)
+            lengths = queries.size(2), keys.size(2)
+            args = args._replace(visible=hide_diagonal(args.visible, *lengths, queries.device))
         keys = (keys * importance).to(keys.dtype)
-        return plain(queries, keys, values, scaling, visible, None, dropout)
+        return plain(queries, keys, values, args)
 
 
 def _collect(logits: Tensor, visible: Tensor | None, values: Tensor) -> Tensor:

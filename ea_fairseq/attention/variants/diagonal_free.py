@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from ...errors import UserError
-from ..contract import LogitTransform, Place, Projected, State, zero_hidden
+from ..contract import AttentionArgs, LogitTransform, Place, Projected, State, zero_hidden
 from ..options import VariantOptions, option
 from ..registry import Variant, register
 from .plain import PlainLogits
@@ -77,25 +77,13 @@ class DiagonalFreeLogits(PlainLogits):
         return *change_diagonal(logits, visible, self.diagonal), {}
 
     def attend(
-        self,
-        queries: Tensor,
-        keys: Tensor,
-        values: Tensor,
-        scaling: float,
-        visible: Tensor | None,
-        carry: Tensor | None,
-        dropout: float = 0.0,
-        need_probs: bool = False,
-        logits: Tensor | None = None,
-        causal: bool = False,
+        self, queries: Tensor | None, keys: Tensor | None, values: Tensor, args: AttentionArgs
     ) -> tuple[Tensor, Tensor | None, Tensor | None]:
         """See :meth:`LogitTransform.attend`; torch's fused function where all is in the mask."""
-        if self.diagonal != HIDDEN or logits is not None:
-            return LogitTransform.attend(
-                self, queries, keys, values, scaling, visible, carry, dropout, need_probs, logits
-            )
-        visible = hide_diagonal(visible, queries.size(2), keys.size(2), queries.device)
-        return super().attend(queries, keys, values, scaling, visible, carry, dropout, need_probs)
+        if self.diagonal != HIDDEN or args.logits is not None or args.bias is not None:
+            return LogitTransform.attend(self, queries, keys, values, args)
+        visible = hide_diagonal(args.visible, queries.size(2), keys.size(2), queries.device)
+        return super().attend(queries, keys, values, args._replace(visible=visible))
 
 
 def change_diagonal(

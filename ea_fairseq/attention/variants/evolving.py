@@ -13,6 +13,7 @@ from ...kernels.library import needs_gradient
 from ...kernels.ways import way
 from ..cached_heads import CachedHeads
 from ..contract import (
+    AttentionArgs,
     LogitTransform,
     Place,
     Projected,
@@ -172,146 +173,72 @@ class EvolvingLogits(LogitTransform):
         return self._mix("beta", a_in, self.convolution(a_in, visible)), visible
 
     def attend(
-        self,
-        queries: Tensor,
-        keys: Tensor,
-        values: Tensor,
-        scaling: float,
-        visible: Tensor | None,
-        carry: Tensor | None,
-        dropout: float = 0.0,
-        need_probs: bool = False,
-        logits: Tensor | None = None,
-        causal: bool = False,
+        self, queries: Tensor | None, keys: Tensor | None, values: Tensor, args: AttentionArgs
     ) -> tuple[Tensor, Tensor | None, Tensor | None]:
         """See :meth:`LogitTransform.attend`; compiled where that is possible."""
-        if self._way(queries, values.size(2), logits) == "torch":
-            return super().attend(
-                queries, keys, values, scaling, visible, carry, dropout, need_probs, logits
-            )
-        return self._fused(
-            queries,
-            keys,
-            values,
-            visible,
-            carry if self.uses_carry else None,
-            self._evolution(scaling),
-            dropout,
-            need_probs,
-            causal,
+        if self._way(queries, values.size(2), args) == "torch":
+            return super().attend(queries, keys, values, args)
+        if not self.uses_carry:
+            args = args._replace(carry=None)
+        evolution = self._evolution()
+        if args.bias is not None:
+            args = self._with_bias_carried(queries, keys, args)
+            evolution = replace(evolution, alpha=0.5)
+        weights = self.convolution.kernel(), self.convolution.offsets()
+        return fused_attention(
+            queries, keys, values, args, *weights, evolution, need_carry=self.uses_carry
         )
 
-    def attend_biased(
-        self,
-        queries: Tensor,
-        keys: Tensor,
-        values: Tensor,
-        scaling: float,
-        bias: Tensor,
-        visible: Tensor | None,
-        carry: Tensor | None,
-        dropout: float = 0.0,
-        need_probs: bool = False,
-        causal: bool = False,
-    ) -> tuple[Tensor, Tensor | None, Tensor | None]:
-        """See :meth:`LogitTransform.attend_biased`; compiled where that is possible.
+    def _with_bias_carried(
+        self, queries: Tensor, keys: Tensor, args: AttentionArgs
+    ) -> AttentionArgs:
+        """The bias as part of the carry, for what is compiled adds a carry to products alone.
 
-        What is compiled adds a carry to products and nothing else. With a = alpha, or 0 without a
-        carry,
+        With a = alpha, or 0 without a carry,
 
             a * carry + (1 - a) * (scaling * q k + bias) = (given + 2 * (1 - a) * scaling * q k) / 2
 
         where given = 2 * (a * carry + (1 - a) * bias): a carry of weight 1/2.
         """
-        if self._way(queries, values.size(2), None) == "torch":
-            return super().attend_biased(
-                queries, keys, values, scaling, bias, visible, carry, dropout, need_probs, causal
-            )
-        shape = (*queries.shape[:3], keys.size(2))
-        given = (2 * bias.to(at_least_float32(queries).dtype)).expand(shape)
-        if self.uses_carry and carry is not None:
-            given = given.lerp(2 * carry, self.alpha)
+        shape, scaling = (*queries.shape[:3], keys.size(2)), args.scaling
+        given = (2 * args.bias.to(at_least_float32(queries).dtype)).expand(shape)
+        if args.carry is not None:
+            given = given.lerp(2 * args.carry, self.alpha)
             scaling = (1 - self.alpha) * scaling
-        evolution = replace(self._evolution(2 * scaling), alpha=0.5)
-        return self._fused(
-            queries, keys, values, visible, given, evolution, dropout, need_probs, causal
-        )
-
-    def _fused(
-        self,
-        queries: Tensor,
-        keys: Tensor,
-        values: Tensor,
-        visible: Tensor | None,
-        carry: Tensor | None,
-        evolution: Evolution,
-        dropout: float,
-        need_probs: bool,
-        causal: bool,
-    ) -> tuple[Tensor, Tensor | None, Tensor | None]:
-        return fused_attention(
-            queries,
-            keys,
-            values,
-            visible,
-            carry,
-            self.convolution.kernel(),
-            self.convolution.offsets(),
-            evolution,
-            dropout,
-            need_carry=self.uses_carry,
-            need_probs=need_probs,
-            causal=causal,
-        )
+        return args._replace(carry=given, scaling=2 * scaling, bias=None)
 
     def attend_step(
-        self,
-        queries: Tensor,
-        cached: CachedHeads,
-        scaling: float,
-        visible: Tensor | None,
-        carry: Tensor | None,
-        state: State,
-        dropout: float = 0.0,
-        need_probs: bool = False,
-        logits: Tensor | None = None,
+        self, queries: Tensor | None, cached: CachedHeads, args: AttentionArgs, state: State
     ) -> tuple[Tensor, Tensor | None, Tensor | None, State]:
         """See :meth:`LogitTransform.attend_step`; compiled where that is possible."""
-        chosen = self._way(queries, cached.src_len, logits, cached.values.numel())
-        compiled = chosen != "torch" and dropout == 0
-        tensors = (queries, cached.keys, cached.values, carry, *state.values())
+        chosen = self._way(queries, cached.src_len, args, cached.values.numel())
+        compiled = chosen != "torch" and args.dropout == 0 and args.bias is None
+        tensors = (queries, cached.keys, cached.values, args.carry, *state.values())
         if not compiled or needs_gradient(*tensors, *self.parameters()):
-            return super().attend_step(
-                queries, cached, scaling, visible, carry, state, dropout, need_probs, logits
-            )
+            return super().attend_step(queries, cached, args, state)
+        if not self.uses_carry:
+            args = args._replace(carry=None)
         return fused_step(
-            queries,
-            cached,
-            visible,
-            carry if self.uses_carry else None,
-            state,
+            *(queries, cached, args, state),
             # Triton's step reads no more of it than is in use: a launch less.
             self.convolution.all_weights() if chosen == "triton" else self.convolution.kernel(),
             self.convolution.offsets(),
-            self._evolution(scaling),
+            self._evolution(),
             need_carry=self.uses_carry,
-            need_probs=need_probs,
         )
 
-    def _way(self, queries: Tensor, src_len: int, logits: Tensor | None, cached: int = 0) -> str:
+    def _way(self, queries: Tensor, src_len: int, args: AttentionArgs, cached: int = 0) -> str:
         """What is compiled knows the fixed numbers alone."""
-        if self.convolution is None or self.learned_mixing or logits is not None:
+        if self.convolution is None or self.learned_mixing or args.logits is not None:
             return "torch"
         if queries.size(1) != self.convolution.in_channels:  # memory is what it would read else
             heads = self.convolution.in_channels
             raise UserError(f"queries have {queries.size(1)} heads, the convolution {heads}")
         return way(queries, src_len, self.convolution.kernel_size[0], cached)
 
-    def _evolution(self, scaling: float) -> Evolution:
+    def _evolution(self) -> Evolution:
         convolution = self.convolution
-        return Evolution(
-            self.alpha, self.beta, scaling, convolution.move, convolution.lower_triangular
-        )
+        return Evolution(self.alpha, self.beta, convolution.move, convolution.lower_triangular)
 
     @property
     def reads_neighbours(self) -> bool:

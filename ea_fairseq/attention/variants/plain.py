@@ -3,7 +3,7 @@
 import torch.nn.functional as F
 from torch import Tensor
 
-from ..contract import LogitTransform, Place
+from ..contract import AttentionArgs, LogitTransform, Place
 from ..options import VariantOptions
 from ..registry import Architecture, Variant, register
 
@@ -12,29 +12,17 @@ class PlainLogits(LogitTransform):
     """Attention as in "Attention Is All You Need" (arXiv 1706.03762), equation (1): Z = L."""
 
     def attend(
-        self,
-        queries: Tensor,
-        keys: Tensor,
-        values: Tensor,
-        scaling: float,
-        visible: Tensor | None,
-        carry: Tensor | None,
-        dropout: float = 0.0,
-        need_probs: bool = False,
-        logits: Tensor | None = None,
-        causal: bool = False,
+        self, queries: Tensor | None, keys: Tensor | None, values: Tensor, args: AttentionArgs
     ) -> tuple[Tensor, Tensor | None, Tensor | None]:
         """See :meth:`LogitTransform.attend`; torch's fused function where no map is wanted."""
-        if need_probs or logits is not None:
-            return super().attend(
-                queries, keys, values, scaling, visible, carry, dropout, need_probs, logits
-            )
-        blind = None
+        if args.need_probs or args.logits is not None or args.bias is not None:
+            return super().attend(queries, keys, values, args)
+        blind, visible = None, args.visible
         if visible is not None:
             blind = ~visible.any(dim=-1, keepdim=True)  # torch's function would give NaN there
             visible = visible | blind
         output = F.scaled_dot_product_attention(
-            queries, keys, values, attn_mask=visible, dropout_p=dropout, scale=scaling
+            queries, keys, values, attn_mask=visible, dropout_p=args.dropout, scale=args.scaling
         )
         return output if blind is None else output.masked_fill(blind, 0.0), None, None
 
