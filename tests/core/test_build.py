@@ -73,7 +73,7 @@ def in_children(count, function):
         reading, writing = os.pipe()
         child = os.fork()
         if child == 0:
-            signal.alarm(60)
+            signal.alarm(600)
             try:
                 os.write(writing, function().encode())
             finally:

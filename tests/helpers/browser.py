@@ -47,7 +47,7 @@ def browser(profile):
             found.send("DELETE", "")
     finally:
         driver.terminate()
-        driver.wait(timeout=30)
+        driver.wait(timeout=600)
 
 
 class Browser:
@@ -63,7 +63,7 @@ class Browser:
         wanted = {"browserName": "chrome", "goog:chromeOptions": options}
         wanted["goog:loggingPrefs"] = {"browser": "ALL"}
         answer = self._request(
-            "POST", "/session", {"capabilities": {"alwaysMatch": wanted}}, timeout=90
+            "POST", "/session", {"capabilities": {"alwaysMatch": wanted}}, timeout=600
         )
         self.address += f"/session/{answer['sessionId']}"
 
@@ -75,7 +75,7 @@ class Browser:
             time.sleep(0.2)
         raise RuntimeError("chromedriver does not answer")
 
-    def _request(self, method, path, body=None, timeout=60):
+    def _request(self, method, path, body=None, timeout=600):
         data = None if method != "POST" else json.dumps(body or {}).encode()
         headers = {"content-type": "application/json"}
         request = urllib.request.Request(self.address + path, data, headers, method=method)
@@ -118,7 +118,7 @@ class Browser:
             "return [...document.querySelectorAll(arguments[0])].map(e => e.textContent)", selector
         )
 
-    def wait(self, script, seconds=60):
+    def wait(self, script, seconds=600):
         """Until an expression in JavaScript is true."""
         end = time.monotonic() + seconds
         while not self.run(f"return Boolean({script})"):

@@ -94,7 +94,7 @@ class Command:
         finally:
             os._exit(status)
 
-    def wait(self, seconds=240):
+    def wait(self, seconds=600):
         """Wait until it ends, or after that many seconds kill it and fail, saying where it was."""
         deadline = time.monotonic() + seconds
         while True:
@@ -111,7 +111,7 @@ class Command:
         self.status = os.waitstatus_to_exitcode(status)
         return self
 
-    def wait_for(self, text, seconds=120):
+    def wait_for(self, text, seconds=600):
         """Wait until it has printed a text, and fail where it has ended without."""
         deadline = time.monotonic() + seconds
         ended = os.WEXITED | os.WNOHANG | os.WNOWAIT  # and leave it to `wait`

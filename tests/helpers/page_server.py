@@ -34,7 +34,7 @@ def served(translators, bounds=None, **limits):
 
 def ask(port, path, body=None, headers=None, method=None):
     """Status, headers and body of an answer; a body that is no bytes is sent as JSON."""
-    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=600)
     if body is not None and not isinstance(body, bytes):
         body = json.dumps(body).encode()
     headers = {"content-type": "application/json", **(headers or {})}

@@ -31,7 +31,7 @@ def bash(command: str, folder: Path, environment: dict[str, str], text: str = ""
         input=text,
         capture_output=True,
         text=True,
-        timeout=400,
+        timeout=900,
     )
     assert done.returncode == 0, f"{command}\n{done.stdout}\n{done.stderr}"
     return done.stdout

@@ -21,7 +21,7 @@ def in_time(seconds):
         signal.signal(signal.SIGALRM, before)
 
 
-def wait_for(condition, seconds=240):
+def wait_for(condition, seconds=600):
     """Until it is true, for so long at most."""
     end = time.monotonic() + seconds
     while not condition():

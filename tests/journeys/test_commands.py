@@ -4,6 +4,7 @@ import functools
 import math
 import re
 import shlex
+from pathlib import Path
 
 import average_checkpoints
 import pytest
@@ -229,10 +230,10 @@ def test_a_renamed_option_is_refused_where_its_value_would_be_lost(tmp_path):
     assert re.search(named, done.errors().strip().splitlines()[-1])
 
 
-def test_the_installed_command_works_from_anywhere():
-    """From the root, with --user-dir ea_fairseq: test_readme.py."""
+def test_the_installed_command_works_from_the_root_as_on_the_pages():
     arguments = generation(corpus(), ea_trained("lite") / "checkpoint_last.pt")
-    done = console_script("generate", *arguments, cwd="/")
+    arguments[arguments.index(USER_DIR)] = "ea_fairseq"
+    done = console_script("generate", *arguments, cwd=Path(USER_DIR).parent)
     assert done.returncode == 0, done.stderr
     assert "BLEU4 = " in done.stdout
     # Nothing that the plugin could keep quiet: fairseq itself is imported before it.

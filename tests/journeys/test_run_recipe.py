@@ -16,7 +16,9 @@ from pathlib import Path
 import pages
 import pytest
 from forked_steps import in_forks, recipe_in_forks
+from forks import Fork
 from sacrebleu.metrics import BLEU
+from time_limit import wait_for
 from tiny_translation import REPOSITORY, SIZES, arguments, command, make_corpus, run, write_yaml
 
 from ea_fairseq.checkpoints.reading import read_checkpoint
@@ -504,11 +506,8 @@ def files_below(recipes: Path, names: tuple[str, ...]) -> dict[str, bytes]:
 def kill_when(arguments: list[str], moment: Path) -> None:
     """SIGKILL the runner as soon as a file is there."""
     child = subprocess.Popen(arguments, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    deadline = time.monotonic() + 120
-    while not moment.exists():
-        assert child.poll() is None, f"ended before {moment} was there"
-        assert time.monotonic() < deadline
-        time.sleep(0.005)
+    wait_for(lambda: moment.exists() or child.poll() is not None)
+    assert child.poll() is None, f"ended before {moment} was there"
     child.send_signal(signal.SIGKILL)
     child.wait()
 
@@ -537,17 +536,12 @@ def test_progress_bars_are_drawn_on_a_terminal_and_the_log_still_has_curves(reci
 def test_told_to_stop_the_runner_lets_the_training_save(recipes):
     endless = ("--name", "stopped", "--set", "max-epoch=100000", "--steps", "train")
     options = arguments(recipes / "transformer_lite.yml", *endless)
-    child = subprocess.Popen(command(*options), stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+    child = Fork(run_recipe.main, *options)
     folder = seed_folder(recipes, "stopped")
-    deadline = time.monotonic() + 120
-    while not (folder / "checkpoints" / "checkpoint_last.pt").exists():
-        assert child.poll() is None and time.monotonic() < deadline
-        time.sleep(0.01)
-        if (log := folder / "logs" / "train.log").exists():
-            assert "Traceback" not in log.read_text()
+    wait_for((folder / "checkpoints" / "checkpoint_last.pt").exists)
     child.terminate()
-    output = child.communicate()[0].decode()
-    assert child.returncode == 130
+    assert child.wait() == 130
+    output = (child.stdout.read() + child.stderr.read()).decode()
     assert output.strip().splitlines()[-1] == "stopped; the same command goes on from here"
     log = (folder / "logs" / "train.log").read_text()
     saved = re.findall(r"Saving checkpoint to .*checkpoint_last.pt", log)
@@ -705,6 +699,7 @@ def test_several_recipes_can_share_a_pattern_of_names(tmp_path, capsys):
     assert "--name short: choose one recipe, or a name with {recipe}" in error
 
 
+@pytest.mark.thorough
 def test_runs_side_by_side_have_a_log_and_progress_each(recipes, capfd):
     """Of one recipe all is done, of the other nothing: one process of its own for each."""
     untrained = recipes / "untrained.yml"

@@ -3,7 +3,6 @@
 import json
 import os
 import re
-import subprocess
 import sys
 
 import pytest
@@ -28,14 +27,6 @@ def translator(recipe, *options):
     return [str(part) for part in program]
 
 
-def translate(recipe, text, *options):
-    done = subprocess.run(
-        translator(recipe, *options), input=text, capture_output=True, timeout=300
-    )
-    print(done.stderr.decode())
-    return done.returncode, done.stdout.decode(), done.stderr.decode()
-
-
 def exit_code(recipe, folder, text="Ein Hund.\n", *options):
     """Of the command in this process, for text in a file."""
     (folder / "input").write_text(text)
@@ -46,12 +37,14 @@ def exit_code(recipe, folder, text="Ein Hund.\n", *options):
         return stop.code
 
 
-def test_raw_test_set_gets_the_translations_of_the_recipe(recipe):
-    raw = (recipe.parent / "raw" / "first.de").read_bytes()
+def test_raw_test_set_gets_the_translations_of_the_recipe(recipe, tmp_path, capsys):
+    raw = (recipe.parent / "raw" / "first.de").read_text()
     run_folder = recipe.parents[1] / "work" / "runs" / "tiny.de-en" / "ea_transformer_lite"
     expected = (run_folder / "seed1" / "generate" / "first.en").read_text()
-    code, output, errors = translate(recipe, raw, "--buffer-size", "5")
-    assert (code, output) == (0, expected)
+    capsys.readouterr()
+    assert exit_code(recipe, tmp_path, raw, "--buffer-size", "5") == 0
+    output, errors = (tmp_path / "output").read_text(), capsys.readouterr().err
+    assert output == expected
     assert [line for line in errors.splitlines() if "no C++ compiler" not in line] == []
     assert output.count("\n") == SIZES["first"]
 

@@ -126,7 +126,7 @@ def die_beyond(size):
 @pytest.mark.parametrize(
     "death",
     # fsync is called for each file and for its folder, replace for each file.
-    [die_beyond(50_000), die_at("fsync", 7), die_at("fsync", 8), die_at("replace", 5)],
+    [die_beyond(50_000), die_at("fsync", 7), die_at("replace", 5)],
 )
 def test_killed_while_saving_it_goes_on(tmp_path, uninterrupted, death):
     arguments = training(corpus(), tmp_path, *LONG)

@@ -27,7 +27,7 @@ def test_a_pipe_is_written_to_and_stays_a_pipe(tmp_path):
     reader = threading.Thread(target=lambda: found.append(pipe.read_text()), daemon=True)
     reader.start()
     write_lines(pipe, ["a", "b"])
-    reader.join(timeout=60)
+    reader.join(timeout=600)
     assert found == ["a\nb\n"] and stat.S_ISFIFO(pipe.stat().st_mode)
 
 

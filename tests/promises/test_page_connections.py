@@ -27,7 +27,7 @@ def connected(port, *sent):
     with contextlib.ExitStack() as stack:
         found = []
         for data in sent:
-            one = socket.create_connection(("127.0.0.1", port), timeout=20)
+            one = socket.create_connection(("127.0.0.1", port), timeout=600)
             found.append(stack.enter_context(one))
             one.sendall(data)
         yield found
@@ -55,7 +55,7 @@ def closed(connection):
 
 
 def soon(condition):
-    end = time.monotonic() + 20
+    end = time.monotonic() + 600
     while not condition() and time.monotonic() < end:
         time.sleep(0.05)
     return condition()

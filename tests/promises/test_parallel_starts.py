@@ -84,7 +84,7 @@ def test_data_in_use_is_used_beside_and_never_prepared_anew(recipe, capfd, monke
     assert prepare.main([*words, "--workers", "1"]) == 0
     with locked(data, shared=True):  # as a training holds it
         assert is_locked(data)
-        with in_time(30):
+        with in_time(600):
             assert prepare.main(words) == 0
         assert "already prepared" in capfd.readouterr().err
         settings = load(corpus)

@@ -16,7 +16,7 @@ SAFE += "assert not torch.backends.cudnn.allow_tf32"  # whole products in convol
 
 
 def run(code):
-    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
+    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
 
 
 @pytest.mark.parametrize(
@@ -33,11 +33,6 @@ def test_a_broken_fairseq_is_named_with_the_remedy(tmp_path):
     first = f"import sys; sys.path.insert(0, {str(tmp_path)!r}); "
     done = run(first + "import ea_fairseq.plugin; import fairseq")
     assert "pip install ve-fairseq" in done.stderr and "mutable default" in done.stderr
-
-
-def test_a_module_of_ours_may_be_imported_first():
-    done = run(f"import ea_fairseq.recipes.says.recipe; {KNOWS}; {SAFE}")
-    assert done.returncode == 0, done.stderr
 
 
 def test_the_attention_library_leaves_fairseq_as_it_was():

@@ -90,7 +90,7 @@ except KeyboardInterrupt:
     if stubborn:
         wait_for(lambda: all("no" in (tmp_path / name).read_text() for name in "ab"))
         parent.send_signal(signal.SIGINT)
-    assert parent.communicate(timeout=60)[0] == "interrupted\n"
+    assert parent.communicate(timeout=600)[0] == "interrupted\n"
     expected = "up\nno\n" if stubborn else "up\nsaved\n"
     assert [(tmp_path / name).read_text() for name in "ab"] == [expected] * 2
 

@@ -339,7 +339,7 @@ def test_a_terminated_check_ends_what_it_began_and_keeps_the_rest(tmp_path):
     while not (log.exists() and log.stat().st_size) and process.poll() is None:
         time.sleep(0.05)
     process.terminate()
-    _, said = process.communicate(timeout=60)
+    _, said = process.communicate(timeout=600)
     assert process.returncode == 130 and "stopped in: tests, interpreted" in said
     assert list(reported(tmp_path)[0]) == ["machine"]
 

@@ -295,7 +295,7 @@ def test_a_killed_run_leaves_no_process_and_the_next_one_finishes(own, tmp_path,
     workers = children(process.pid)
     process.kill()
     process.wait()
-    wait_for(lambda: not any(Path(f"/proc/{worker}").exists() for worker in workers), 60)
+    wait_for(lambda: not any(Path(f"/proc/{worker}").exists() for worker in workers))
     assert not (output / "tok").exists()
     for lang in ("de", "en"):  # fewer, so that the test is quick
         (own / f"train.{lang}").write_bytes(text(sentences(lang, 0, 60)))
@@ -313,7 +313,7 @@ def test_a_run_that_is_asked_to_stop_cleans_up(own, tmp_path):
     )
     wait_for(lambda: (output / ".tok.tmp" / "train.de").exists() and children(process.pid))
     process.terminate()
-    assert process.wait(timeout=120) == 143
+    assert process.wait(timeout=900) == 143
     assert {path.name for path in output.iterdir()} == {".lock", "state.json"}
 
 
