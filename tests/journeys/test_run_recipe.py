@@ -8,6 +8,7 @@ import shlex
 import shutil
 import signal
 import subprocess
+import sys
 import time
 import zipfile
 from importlib import import_module
@@ -168,14 +169,16 @@ def test_a_run_ends_with_scores_model_curves_and_the_next_command(recipes):
 
 
 def test_the_pages_commands_run_on_these_runs(recipes, tmp_path, monkeypatch, capsys):
-    """Those of examples/translation/ that look at runs of Multi30K, which take hours."""
+    """Those of examples/translation/ that look at runs of Multi30K, which take hours; those of
+    many runs are in test_compare_many.py."""
     monkeypatch.chdir(tmp_path)
     Path("work/runs").mkdir(parents=True)
     Path("work/runs/multi30k.de-en").symlink_to(seed_folder(recipes, "x").parents[1])
     Path("new.de").write_text("Ein Hund.\n\n")
     shown = []
+    looks = re.compile("python scripts/(?!run_recipe|compare_many|keep_runs)")
     for page in (REPOSITORY / "examples" / "translation").glob("*.md"):
-        shown += [c for c in pages.commands(page) if re.match("python scripts/(?!run_recipe)", c)]
+        shown += [c for c in pages.commands(page) if looks.match(c)]
     assert len(shown) == 5 + 2
     for line in dict.fromkeys(shown):
         line = line.replace("< new.de > new.en", "--input new.de --output new.en")
@@ -533,10 +536,16 @@ def test_progress_bars_are_drawn_on_a_terminal_and_the_log_still_has_curves(reci
     assert len(curves.curve("valid", "loss")[0]) == 12
 
 
+def as_installed(arguments):
+    """The console script, to which SIGTERM is Ctrl-C."""
+    sys.argv[1:] = arguments
+    return run_recipe.run()
+
+
 def test_told_to_stop_the_runner_lets_the_training_save(recipes):
     endless = ("--name", "stopped", "--set", "max-epoch=100000", "--steps", "train")
     options = arguments(recipes / "transformer_lite.yml", *endless)
-    child = Fork(run_recipe.main, *options)
+    child = Fork(as_installed, *options)
     folder = seed_folder(recipes, "stopped")
     wait_for((folder / "checkpoints" / "checkpoint_last.pt").exists)
     child.terminate()
