@@ -1,6 +1,5 @@
 """docs/attention.md: its commands run, on small models; its pictures are there and small."""
 
-import re
 import shlex
 from importlib import import_module
 from pathlib import Path
@@ -9,7 +8,7 @@ from pages import DOCS, commands
 from small_folders import write_folder
 
 from ea_fairseq.commands import translate as command
-from ea_fairseq.page import api, server
+from ea_fairseq.page import server
 
 PAGE = DOCS / "attention.md"
 TEXT = PAGE.read_text(encoding="utf-8")
@@ -36,17 +35,3 @@ def test_commands_run_as_they_stand(tmp_path, monkeypatch, capsys):
         assert Path(picture).read_bytes().startswith(b"\x89PNG")
     two = [Path("ea_transformer_lite"), Path("transformer_lite")]
     assert served == [[Path("model")], two]
-
-
-def test_pictures_are_there_and_small():
-    pictures = [DOCS / name for name in re.findall(r"!\[.*?\]\((.*?)\)", TEXT)]
-    assert len(pictures) == 3
-    assert sum(picture.stat().st_size for picture in pictures) < 300_000
-
-
-def test_limits_are_those_of_the_page():
-    defaults = api.make_app.__kwdefaults__
-    text = " ".join(TEXT.split())
-    assert f"{api.LONGEST_TEXT:,} characters" in text
-    assert f"{defaults['seconds']:g} seconds, {defaults['most_waiting']} at a time" in text
-    assert f"maps of pieces of up to {api._LONGEST_SIDE} tokens" in text

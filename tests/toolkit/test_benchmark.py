@@ -12,15 +12,11 @@ import benchmark_variants
 import pytest
 import torch
 from benchmarks import isa, models
-from benchmarks.busy import busy, fair_share
-from benchmarks.memory import peak_memory
-from benchmarks.models import PAD, Decoding, Setting, Training, batch
+from benchmarks.models import PAD, Setting, Training, batch
 from benchmarks.timing import Comparison, alternate
 from fairseq.models import FairseqEncoderDecoderModel
 
-from ea_fairseq.attention.variants import architectures
 from ea_fairseq.attention.variants.evolving import EvolvingLogits
-from ea_fairseq.kernels import library
 from ea_fairseq.kernels.build import compiler
 
 SCRIPTS = Path(benchmark.__file__).parent
@@ -57,21 +53,6 @@ def test_torch_alone_wins_only_by_more_than_times_vary(other, alone, loses):
     assert Comparison([1, 1, 1, 1], other, alone).loses() == loses
 
 
-def test_on_torch_alone_nothing_compiled_is_called():
-    seen = []
-
-    class Work:
-        def __init__(self, arch, setting):
-            self.arch = arch
-
-        def run(self):
-            seen.append((self.arch, library.is_switched_off()))
-
-    for each in models.three(Work, ("plain", "ours"), SMALL):
-        each.run()
-    assert seen == [("plain", False), ("ours", False), ("ours", True)]
-
-
 def test_compiled_slower_than_torch_is_an_error(capsys):
     row = {"what": "a step", "unit": "ms", "other": 2.0, "alone": 1.0, "loses_to_torch": True}
     assert benchmark.print_losses([row, {**row, "loses_to_torch": False}, {"unit": "MiB"}])
@@ -79,33 +60,6 @@ def test_compiled_slower_than_torch_is_an_error(capsys):
         "error: a step: compiled is slower: 2 ms, torch alone 1 ms\n"
     )
     assert not benchmark.print_losses([])
-
-
-@pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="Linux tells")
-def test_busy_processes_end_with_the_measurement():
-    children = Path(f"/proc/self/task/{os.getpid()}/children")
-    before = children.read_text().split()
-    with busy(2):
-        assert len(children.read_text().split()) == len(before) + 2
-    assert children.read_text().split() == before
-
-
-@pytest.mark.parametrize(
-    "threads, count, cores, share", [(2, 5, 2, 3.5), (1, 1, 2, 1.0), (2, 2, 2, 2.0), (4, 4, 2, 2.0)]
-)
-def test_a_fair_share_gives_every_thread_and_process_the_same(
-    threads, count, cores, share, monkeypatch
-):
-    monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(cores)))
-    assert fair_share(threads, count) == share
-
-
-def test_beside_other_work_more_than_a_fair_share_is_an_error(capsys):
-    quiet = {"what": "a step", "unit": "ms", "baseline": 1.0, "other": 1.0, "alone": 1.0}
-    memory = {**quiet, "unit": "MiB"}
-    assert not benchmark.print_shares([quiet, memory], [{**quiet, "other": 2.9}, memory], 2.0, 3)
-    assert benchmark.print_shares([quiet], [{**quiet, "other": 3.1}], 2.0, 3)
-    assert "| a step | 1.00 x | 3.10 x | 1.00 x |" in capsys.readouterr().out
 
 
 def test_all_libraries_are_limited_before_they_are_loaded(tmp_path):
@@ -130,14 +84,6 @@ def test_all_libraries_are_limited_before_they_are_loaded(tmp_path):
     assert done.stdout == f"{expected} ['a b']\n"
 
 
-def test_the_processor_is_named_with_what_tells_it_from_others(tmp_path):
-    file = tmp_path / "cpuinfo"
-    core = "processor\t: 0\ncpu family\t: 25\nmodel\t\t: 17\nmodel name\t: AMD EPYC\n\n"
-    file.write_text(core * 2)
-    assert isa.processor(file) == "AMD EPYC (family 25, model 17)"
-    assert isa.processor(tmp_path / "none")
-
-
 def test_batches_have_padding_where_fairseq_puts_it():
     sample = batch(24, 480, SMALL)
     source, target = sample["net_input"]["src_tokens"], sample["target"]
@@ -160,21 +106,6 @@ def test_training_learns_and_a_seed_gives_the_same_losses():
     assert first[-1] < first[0]
     assert losses("ea_transformer_lite") == first
     assert losses("transformer_lite") != first
-
-
-def test_decoding_takes_the_steps_it_is_asked_for():
-    sample = batch(5, 15, SMALL)
-    for arch in ("transformer_lite", "ea_transformer_lite"):
-        found = Decoding(arch, SMALL, beam=2).search(sample, steps=4)
-        assert [len(tokens) for tokens in found] == [5, 5, 5]
-
-
-@pytest.mark.skipif(not Path("/proc/self/clear_refs").exists(), reason="Linux tells")
-@pytest.mark.thorough
-def test_peak_memory_grows_with_the_work():
-    small, large = (peak_memory("transformer_lite", 8, tokens, SMALL) for tokens in (64, 4096))
-    # 18 layers of work keep several activations of 160 numbers per token for the gradient.
-    assert large - small > 4000 * 160 * 4 * 18
 
 
 def test_writes_table_and_json(tmp_path, capsys, monkeypatch):
@@ -252,20 +183,6 @@ def test_torch_compile_is_compared_with_what_it_compiles_and_with_ours(
     assert "inductor: knows ea_transformer_lite" in capsys.readouterr().err
 
 
-def test_every_variant_has_its_row(monkeypatch, tmp_path):
-    monkeypatch.setattr(models, "Setting", lambda threads: SMALL)
-    for name in ("suite_train", "suite_decode"):
-        monkeypatch.setattr(benchmark_variants, name, lambda archs, *_: [{"ratio": len(archs[1])}])
-    path = tmp_path / "table.md"
-    assert benchmark_variants.main(["--markdown", str(path), "--threads", "1"]) == 0
-    rows = [
-        [cell.strip() for cell in line.split("|")[1:-1]] for line in path.read_text().split("\n")
-    ]
-    lite = [name for name, (_, arch) in architectures().items() if arch.size == "lite"]
-    assert [row[0] for row in rows[2:] if row] == ["transformer_lite", *lite]
-    assert rows[2][3:] == ["1.00", "1.00"] and rows[3][3] == f"{len(lite[0]):.2f}"
-
-
 def test_models_of_runs_are_measured_with_their_options(monkeypatch, tmp_path):
     monkeypatch.setattr(models, "Setting", lambda threads: SMALL)
     for name in ("suite_train", "suite_decode"):
@@ -292,19 +209,6 @@ def test_models_of_runs_are_measured_with_their_options(monkeypatch, tmp_path):
     assert benchmark_variants.main(["--systems", str(tmp_path / "typo")]) == 1
 
 
-@pytest.mark.thorough
-def test_language_models_are_measured_beside_the_plain_one(monkeypatch, capsys):
-    monkeypatch.setattr(benchmark, "BLOCKS", (8,))
-    monkeypatch.setattr(benchmark, "WRITTEN", 3)
-    assert benchmark.main(["lm", "--rounds", "1", "--threads", "1", "--vocabulary", "20"]) == 0
-    text = capsys.readouterr().out
-    for what in ("training step, blocks of 8", "peak memory", "20 steps after 3 tokens"):
-        assert f"| language model, {what}" in text or f"| language model, {what} of a step" in text
-    assert benchmark.main(["lm", "--arch", "pa_transformer_lite", "--rounds", "1"]) == 1
-    error = capsys.readouterr().err
-    assert "no language model: choose from" in error and " bet_transformer_lite," in error
-
-
 @pytest.mark.parametrize(
     "arguments, message",
     [
@@ -329,11 +233,3 @@ def test_wrong_options_are_named(arguments, message, capsys):
     except SystemExit as stop:
         assert stop.code != 0
     assert message in capsys.readouterr().err
-
-
-def test_the_suite_translate_is_the_benchmark_of_translation(capsys):
-    arguments = ["--suite", "translate", "model", "--input", "test.de", "--rounds", "0"]
-    assert benchmark.main(arguments) == 1
-    assert capsys.readouterr().err == (
-        "benchmark_translation.py: error: --rounds 0: give 1 or more\n"
-    )

@@ -3,10 +3,8 @@
 import io
 import json
 
-import pytest
-
 from ea_fairseq.recipes.runs import progress
-from ea_fairseq.recipes.runs.progress import Display, Status, TrainingStatus, duration
+from ea_fairseq.recipes.runs.progress import Display, Status, TrainingStatus
 
 HEAD = "2026-01-01 12:00:00 | INFO | "
 
@@ -32,28 +30,6 @@ def test_a_training_tells_epoch_update_loss_speed_and_the_time_left():
     assert status.read(record("valid", epoch=2, valid_loss="4.5", valid_bleu="12.3")) is None
     assert status.read(record("train", epoch=2, train_loss="5", train_num_updates="120")) is None
     assert status.summary() == "2 epochs, 120 updates, validation loss 4.50, BLEU 12.30"
-
-
-@pytest.mark.parametrize(
-    "train, words",
-    [
-        ({"max-update": "4e2"}, "update 100 of 400, loss 5.31, 3,211 words/s, 25 %"),
-        (
-            {"max-epoch": 100, "max-update": 200},
-            "update 100 of 200, loss 5.31, 3,211 words/s, 50 %",
-        ),
-        ({"patience": 5, "max-epoch": 0}, "epoch 1, update 100, loss 5.31, 3,211 words/s"),
-    ],
-)
-def test_the_end_that_comes_first_counts(train, words):
-    assert TrainingStatus(train).read(inner(1, 1.0, 100)).endswith(words)
-
-
-def test_early_stopping_may_come_before_the_time_left_is_over():
-    times = iter([0.0, 60.0])
-    status = TrainingStatus({"max-epoch": 10, "patience": 5}, now=lambda: next(times))
-    assert status.read(inner(1, 1.0, 50)).endswith("words/s, 10 %")
-    assert status.read(inner(2, 2.0, 100)).endswith("20 %, at most 8 min left")
 
 
 def test_a_training_that_goes_on_says_so_and_counts_the_time_from_there():
@@ -112,11 +88,3 @@ def test_a_terminal_shows_one_line_that_changes(monkeypatch):
     shown = stream.getvalue().split("\r\x1b[K")
     assert shown[2:4] == ["train     epoch 1, update 10,", "train     epoch 1, update 20,"]
     assert shown[4].startswith("train     1 epoch, 20 updates (")
-
-
-@pytest.mark.parametrize(
-    "seconds, text",
-    [(0.4, "0 s"), (89, "89 s"), (90, "2 min"), (5340, "89 min"), (12000, "3 h 20 min")],
-)
-def test_durations_are_short(seconds, text):
-    assert duration(seconds) == text
