@@ -7,7 +7,7 @@ import importlib.util
 import shlex
 import signal
 import sys
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 
 from ..corpus import config as corpus_config
@@ -16,6 +16,7 @@ from ..recipes.results.listing import list_recipes, list_runs
 from ..recipes.runs.folders import find_run
 from ..recipes.runs.leftovers import clean
 from ..recipes.runs.report import program, shown
+from ..recipes.runs.wanted import Wanted
 from ..recipes.runs.whole_recipe import original_files, run_all, run_recipe
 from ..recipes.says import paths as places
 from ..recipes.says.arguments import add_arguments
@@ -103,7 +104,8 @@ def main(argv: list[str] | None = None) -> int:
         if args.fresh and "train" not in args.steps:
             raise ValueError("--fresh throws the training away: give it with the step train")
         corpora = [corpus_config.load(recipe.corpus) for recipe in recipes]
-        inputs = [original_files(*pair, args) for pair in zip(recipes, corpora, strict=True)]
+        wanted = wanted_of(args)
+        inputs = [original_files(*pair, wanted) for pair in zip(recipes, corpora, strict=True)]
         load_plugin(places.USER_DIR)  # takes seconds
         for recipe, corpus in zip(recipes, corpora, strict=True):
             check_options(recipe, recipe.user_dir)
@@ -120,9 +122,9 @@ def main(argv: list[str] | None = None) -> int:
                     print(clean(recipe, find_run(recipe, corpus, args.work_dir, args.name, seed)))
             return 0
         if args.jobs > 1 and not args.dry_run:
-            return run_all(recipes, corpora, args)
+            return run_all(recipes, corpora, wanted)
         for recipe, corpus, files in zip(recipes, corpora, inputs, strict=True):
-            run_recipe(recipe, corpus, files, args)
+            run_recipe(recipe, corpus, files, wanted)
     except (ValueError, OSError) as error:
         print(f"ea-recipe: error: {error}", file=sys.stderr)
         return 1
@@ -130,6 +132,11 @@ def main(argv: list[str] | None = None) -> int:
         print("\nstopped; the same command goes on from here", file=sys.stderr)
         return 130
     return 0
+
+
+def wanted_of(args: argparse.Namespace) -> Wanted:
+    """The part of a command line that is about runs."""
+    return Wanted(**{item.name: getattr(args, item.name) for item in fields(Wanted)})
 
 
 def check_installed() -> None:

@@ -480,7 +480,7 @@ def test_killed_at_any_step_the_run_goes_on_to_whole_results(recipes, tmp_path, 
         ("train", folder / "checkpoints" / "checkpoint_last.pt"),
         ("average", begun["average"]),
         ("generate", begun["generate"]),
-        ("generate", folder / "generate" / "partial" / "generate-test1.txt"),
+        ("generate", folder / "generate" / "generate-test1.txt"),
         ("evaluate", begun["evaluate"]),
     ]
     for step, moment in moments:

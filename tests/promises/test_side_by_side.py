@@ -14,6 +14,7 @@ from ea_fairseq.recipes.runs import whole_recipe
 from ea_fairseq.recipes.runs.folders import Run
 from ea_fairseq.recipes.runs.progress import Display, Status
 from ea_fairseq.recipes.runs.side_by_side import Job, progress, run_side_by_side
+from ea_fairseq.recipes.runs.wanted import Wanted
 from ea_fairseq.recipes.says.recipe import Recipe
 
 
@@ -139,7 +140,7 @@ def test_scores_are_shown_of_recipes_whose_runs_all_ended_well(tmp_path, monkeyp
     groups["unfinished"][1].results.unlink()
     sections = {"train": {"lr": 0.001}, "average": None, "generate": {}}
     recipes = [Recipe(tmp_path / f"{name}.yml", tmp_path, sections) for name in groups]
-    args = run_recipe.make_parser().parse_args(["x", "--jobs", "2", "--seeds", "1", "2"])
+    args = Wanted(tmp_path, ("train",), jobs=2, seeds=(1, 2))
     shown = []
     monkeypatch.setattr(whole_recipe, "find_runs", lambda recipe, *_: groups[recipe.name])
     monkeypatch.setattr(whole_recipe, "print_results", lambda runs: shown.append(runs))
@@ -163,7 +164,7 @@ def test_a_run_beside_others_is_told_all_that_the_command_was(tmp_path):
     args = run_recipe.make_parser().parse_args([*given, "--verbose"])
     recipe = Recipe(tmp_path / "b.yml", tmp_path, {})
     run = Run(tmp_path, tmp_path / "runs" / "c" / "b.x" / "seed2", 2, ("de", "en"), [])
-    python, script, *words = whole_recipe.job_of(recipe, run, args).command
+    python, script, *words = whole_recipe.job_of(recipe, run, run_recipe.wanted_of(args)).command
     assert python == sys.executable and script.endswith("run_recipe.py")
     told = run_recipe.make_parser().parse_args(words)
     assert vars(told) == vars(args) | {"recipe": [recipe.path], "seeds": [2], "jobs": 1}

@@ -1,6 +1,7 @@
 """The runs of a recipe.
 
 whole_recipe.py      all runs of a recipe, from the corpus to the table of scores
+wanted.py            what is asked for: seeds, steps, how
 recipe_run.py        the steps of one run, each done once
 steps.py             one step: its settings, its stamp, what changed since
 step_commands.py     the command of every step

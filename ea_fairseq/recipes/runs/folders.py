@@ -127,15 +127,20 @@ def find_run(recipe: Recipe, corpus: Corpus, work_dir: Path, name: str | None, s
     Raises:
         ValueError: folders of these names are of no use, see ``check_folder``.
     """
-    work_dir = work_dir.absolute()
-    folder = work_dir / "runs" / recipe.corpus_name / run_name(recipe, name) / f"seed{seed}"
-    check_folder(folder)
+    folder, work_dir = run_folder(recipe, work_dir, name, seed), work_dir.absolute()
     found = data_of_run(work_dir, recipe.corpus_name, folder)
     data = found[0] if found else None
     if data is None:
         data = folder_for(work_dir, recipe.corpus_name, corpus, None, [])
     check_folder(data)
     return Run(data, folder, seed, corpus.languages, corpus.test_sets)
+
+
+def run_folder(recipe: Recipe, work_dir: Path, name: str | None, seed: int) -> Path:
+    """The folder of a run; args and raises: as for `find_run`."""
+    runs = work_dir.absolute() / "runs" / recipe.corpus_name
+    check_folder(folder := runs / run_name(recipe, name) / f"seed{seed}")
+    return folder
 
 
 def check_folder(path: Path) -> None:

@@ -7,25 +7,25 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from importlib import metadata
 from pathlib import Path
 from typing import Any
 
 from ...corpus.config import Corpus
-from ...files import read_json, scratch_folder, sha256, write_json
+from ...files import read_json, sha256, write_json
 from ..results.differences import differences, listed
 from ..says import paths
 from ..says.checks import model_options
 from ..says.recipe import Recipe
 from ..says.tasks import LANGUAGE_MODELING
-from . import step_commands
 from .changed_settings import WHEN_TO_STOP, check_when_to_stop
 from .data_folders import identity
 from .execution import execute
 from .folders import Run
 from .progress import Display, Status, TrainingStatus, duration
 from .report import shown
+from .step_commands import planned
 from .steps import Step
 from .text_copy import keep_text, trained_on
 
@@ -65,6 +65,7 @@ class RecipeRun:
         self.prepared = read_json(run.data / "prepared.json")
         self.keep_model = keep_model
         self.steps = self._steps()
+        self.plan = planned(recipe, run, corpus, verbose)
 
     def _steps(self) -> dict[str, Step]:
         """Every step by its name, with the settings that its output depends on."""
@@ -80,7 +81,7 @@ class RecipeRun:
             steps[name] = Step(name, self.run.folder, settings)
         return steps
 
-    def do(self, names: list[str], fresh: bool) -> bool:
+    def do(self, names: Collection[str], fresh: bool) -> bool:
         """Do the named steps as far as they are not done, then write results.json.
 
         Returns:
@@ -89,12 +90,6 @@ class RecipeRun:
         print(f"\n== {shown(self.run.folder)} (logs: {shown(self.run.log('train').parent)})")
         if fresh:
             self._clear()
-        work = {
-            "train": self._train,
-            "average": self._average,
-            "generate": self._generate,
-            "evaluate": self._evaluate,
-        }
         if "average" in names and not {"generate", "evaluate"} & set(names):
             # Asked for by itself, it is made again, as long as there is something to make it of.
             self.keep_model |= any(self.run.checkpoints.glob("checkpoint*.pt"))
@@ -106,14 +101,14 @@ class RecipeRun:
                         f"{self.run.folder}: step '{name}' needs step '{before.name}', "
                         "which is not done with these settings"
                     )
-                self._do_step(step, work[name])
+                self._do_step(step)
             before = step
         finished = self.steps["evaluate"].is_done() and not self._lost(self.steps["evaluate"])
         if finished and not self.run.results.exists():
             write_json(self.run.results, self._results())
         return finished
 
-    def check(self, names: list[str], fresh: bool) -> None:
+    def check(self, names: Collection[str], fresh: bool) -> None:
         """Refuses what `do` would refuse before it trains; writes nothing.
 
         Raises:
@@ -123,7 +118,7 @@ class RecipeRun:
         if "train" in names and not fresh and not step.is_done():
             self._check_training_goes_on(step)
 
-    def _do_step(self, step: Step, work: Any) -> None:
+    def _do_step(self, step: Step) -> None:
         if step.is_done() and not self._lost(step):
             if step.name == "train":
                 self._keep_text()
@@ -139,7 +134,7 @@ class RecipeRun:
         self.run.results.unlink(missing_ok=True)
         averaged = step.facts().get("averaged")
         step.start(goes_on)
-        work()
+        self._work(step.name)
         facts: dict[str, Any] = {"versions": versions()}
         if step.name == "train":  # its log may be thrown away later
             facts["parameters"] = count_parameters(step.log)
@@ -202,38 +197,31 @@ class RecipeRun:
             elif entry.name != ".lock":
                 entry.unlink()
 
-    def _execute(self, command: list[str], step: str, status: Status) -> None:
-        display = None if self.verbose else Display(step, status)
-        execute(command, self.run.log(step), self.environment, self.lock, display)
+    def _work(self, step: str) -> None:
+        """Run the commands of a step."""
+        if step == "average" and self.recipe.sections["average"] is None:
+            self._use_best_checkpoint()
+        for test_set, command in self.plan[step].items():
+            if step == "evaluate":
+                self.run.scores(test_set).parent.mkdir(exist_ok=True)
+                if self.recipe.task is LANGUAGE_MODELING:
+                    self.run.losses(test_set).parent.mkdir(exist_ok=True)
+            status = Status(test_set)
+            if step == "train":
+                status = TrainingStatus(self.recipe.options("train"))
+            display = None if self.verbose else Display(step, status)
+            execute(command, self.run.log(step), self.environment, self.lock, display)
+            if step == "generate":
+                (subset,) = (s for s, name in self.run.subsets.items() if name == test_set)
+                generated = self.run.generated(test_set)
+                os.replace(generated.with_name(f"generate-{subset}.txt"), generated)
 
-    def _train(self) -> None:
-        command = step_commands.train_command(self.recipe, self.run, self.verbose)
-        self._execute(command, "train", TrainingStatus(self.recipe.options("train")))
-
-    def _average(self) -> None:
-        if self.recipe.sections["average"] is not None:
-            self._execute(step_commands.average_command(self.recipe, self.run), "average", Status())
-            return
+    def _use_best_checkpoint(self) -> None:
         if not self.run.model(self.recipe).exists():
             raise ValueError(f"{self.run.model(self.recipe)}: training wrote no best checkpoint")
         # Of other settings, and what takes a run's model takes its average where there is one.
         self.run.averaged.unlink(missing_ok=True)
         shutil.rmtree(self.run.model_folder, ignore_errors=True)  # newer than the best checkpoint
-
-    def _generate(self) -> None:
-        with scratch_folder(self.run.folder / "generate" / "partial") as partial:
-            for subset, test_set in self.run.subsets.items():
-                command = step_commands.generate_command(self.recipe, self.run, subset, partial)
-                self._execute(command, "generate", Status(test_set))
-                os.replace(partial / f"generate-{subset}.txt", self.run.generated(test_set))
-
-    def _evaluate(self) -> None:
-        found = step_commands.scoring_commands(self.recipe, self.run, self.corpus)
-        for test_set, command in found.items():
-            self.run.scores(test_set).parent.mkdir(exist_ok=True)
-            if self.recipe.task is LANGUAGE_MODELING:
-                self.run.losses(test_set).parent.mkdir(exist_ok=True)
-            self._execute(command, "evaluate", Status(test_set))
 
     def _results(self) -> dict[str, Any]:
         """All about the run, for results.json."""

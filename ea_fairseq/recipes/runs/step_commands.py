@@ -63,13 +63,14 @@ def average_command(recipe: Recipe, run: Run) -> list[str]:
     ]
 
 
-def generate_command(recipe: Recipe, run: Run, subset: str, results_path: Path) -> list[str]:
-    """fairseq-generate on one of the test sets."""
+def generate_command(recipe: Recipe, run: Run, subset: str) -> list[str]:
+    """fairseq-generate on one of the test sets, into generate-SUBSET.txt."""
+    folder = run.generated(run.subsets[subset]).parent
     models = os.pathsep.join(str(path) for path in run.models(recipe))
     return [
         *(sys.executable, "-m", "fairseq_cli.generate", str(run.data / "bin")),
         *("--user-dir", str(recipe.user_dir), "--path", models),
-        *("--gen-subset", subset, "--results-path", str(results_path)),
+        *("--gen-subset", subset, "--results-path", str(folder)),
         *as_arguments(recipe.options("generate")),
     ]
 
@@ -99,7 +100,24 @@ def perplexity_command(recipe: Recipe, run: Run, subset: str, unit: str, subword
     ]
 
 
-def scoring_commands(recipe: Recipe, run: Run, corpus: Corpus) -> dict[str, list[str]]:
+def planned(
+    recipe: Recipe, run: Run, corpus: Corpus, verbose: bool = True
+) -> dict[str, dict[str, list[str]]]:
+    """What every step of a run runs: its name -> the test set, or "" -> the command."""
+    plan: dict[str, dict[str, list[str]]] = {}
+    if not run.members:
+        plan["train"] = {"": train_command(recipe, run, verbose)}
+        averages = recipe.sections["average"] is not None
+        plan["average"] = {"": average_command(recipe, run)} if averages else {}
+    if "generate" in recipe.task.sections:
+        plan["generate"] = {
+            test_set: generate_command(recipe, run, subset)
+            for subset, test_set in run.subsets.items()
+        }
+    return plan | {"evaluate": _scoring_commands(recipe, run, corpus)}
+
+
+def _scoring_commands(recipe: Recipe, run: Run, corpus: Corpus) -> dict[str, list[str]]:
     """The command that scores each test set, by the test set's name."""
     if recipe.task is LANGUAGE_MODELING:
         settings = corpus.unit, corpus.subword

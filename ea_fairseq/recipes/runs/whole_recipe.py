@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import logging
 import os
 import sys
@@ -10,7 +9,7 @@ from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 
-from ...corpus import config as corpus_config
+from ...corpus.config import Corpus
 from ...corpus.inputs import local_files
 from ...files import locked, read_json
 from ..results.curves import read_curves
@@ -18,12 +17,11 @@ from ..results.differences import differences
 from ..says import paths
 from ..says.averaging import fewer_than_asked_for
 from ..says.recipe import Recipe
-from . import step_commands
 from .changed_settings import comparable
 from .data_folders import check_data, choosing_data, folder_for, folders_with
 from .ensembles import EnsembleRun, ensemble_of
 from .execution import execute
-from .folders import Run, find_run
+from .folders import Run, find_run, run_folder
 from .leftovers import told_of
 from .progress import Display, PreparationStatus
 from .recipe_run import RecipeRun
@@ -36,41 +34,40 @@ from .report import (
     shown,
 )
 from .side_by_side import Job, progress, run_side_by_side
+from .step_commands import planned, prepare_command, printable
 from .text_copy import Inputs, trained_on
+from .wanted import Wanted
 
 
-def run_recipe(
-    recipe: Recipe, corpus: corpus_config.Corpus, inputs: Inputs | None, args: argparse.Namespace
-) -> None:
+def run_recipe(recipe: Recipe, corpus: Corpus, inputs: Inputs | None, wanted: Wanted) -> None:
     """All steps of a recipe for all seeds, then a table of the scores.
 
     Args:
         recipe: what to do
         corpus: the corpus that it names
         inputs: the corpus' files, see `original_files`
-        args: the command line
+        wanted: the seeds, the steps, and how
     """
-    threads = {"OMP_NUM_THREADS": str(args.threads)} if args.threads else {}
-    # A name that cannot be is refused here: the lock below would leave a folder behind.
-    all_runs = find_runs(recipe, corpus, args, inputs)
-    if args.dry_run:
+    if wanted.dry_run:
+        all_runs = find_runs(recipe, corpus, wanted, inputs)
         for run in all_runs:
             if run.folder.exists() and (run.data / "prepared.json").exists():
                 from ...models.cost import cost
 
                 nothing_held = -1
-                work = RecipeRun(recipe, corpus, run, nothing_held, args.threads, True, cost)
-                work.check(args.steps, args.fresh)
-        prepare = step_commands.prepare_command(recipe, all_runs[0].data, args.raw, args.workers)
-        print_commands(recipe, corpus, prepare, all_runs, args, threads)
+                work = RecipeRun(recipe, corpus, run, nothing_held, wanted.threads, True, cost)
+                work.check(wanted.steps, wanted.fresh)
+        print_plan(recipe, corpus, all_runs, wanted)
         return
+    for seed in wanted.seeds:  # or the lock below would leave a folder of a name that cannot be
+        run_folder(recipe, wanted.work_dir, wanted.name, seed)
     finished = True
     with ExitStack() as data_in_use:
         # Runs started at once choose one after the other, so that each sees what the others did.
-        with choosing_data(args.work_dir.absolute(), recipe.corpus_name):
-            all_runs = find_runs(recipe, corpus, args, inputs)
-            if "prepare" in args.steps:
-                prepare_data(recipe, all_runs[0].data, args, threads)
+        with choosing_data(wanted.work_dir.absolute(), recipe.corpus_name):
+            all_runs = find_runs(recipe, corpus, wanted, inputs)
+            if "prepare" in wanted.steps:
+                prepare_data(recipe, all_runs[0].data, wanted)
             for data in {run.data for run in all_runs}:
                 if not (data / "prepared.json").exists():
                     raise ValueError(
@@ -81,14 +78,14 @@ def run_recipe(
             with locked(run.folder) as lock:
                 from ...models.cost import cost  # takes torch and fairseq
 
-                work = RecipeRun(recipe, corpus, run, lock, args.threads, args.verbose, cost)
-                finished &= work.do(args.steps, args.fresh)
+                work = RecipeRun(recipe, corpus, run, lock, wanted.threads, wanted.verbose, cost)
+                finished &= work.do(wanted.steps, wanted.fresh)
     if not finished:
         return
     for run in all_runs:
         draw_curves(run)
         export_model(run)
-    ensemble = finish(recipe, corpus, all_runs, args)
+    ensemble = finish(recipe, corpus, all_runs, wanted)
     print_places(recipe, all_runs[0])
     for line in filter(None, (told_of(recipe, run) for run in all_runs)):
         print(f"{'left over':13} {line}")
@@ -97,29 +94,27 @@ def run_recipe(
         print_next_of_ensemble(recipe, ensemble)
 
 
-def prepare_data(recipe: Recipe, data: Path, args: argparse.Namespace, env: dict[str, str]) -> None:
+def prepare_data(recipe: Recipe, data: Path, wanted: Wanted) -> None:
     """Prepare the corpus, unless that is done."""
     log = data.with_name(f"{data.name}.log")
-    if not args.verbose:
+    if not wanted.verbose:
         print(f"\n== {shown(data)} (log: {shown(log)})", flush=True)
-    display = None if args.verbose else Display("prepare", PreparationStatus())
-    command = step_commands.prepare_command(recipe, data, args.raw, args.workers)
-    execute(command, log, env, display=display)
+    display = None if wanted.verbose else Display("prepare", PreparationStatus())
+    command = prepare_command(recipe, data, wanted.raw, wanted.workers)
+    execute(command, log, wanted.environment, display=display)
 
 
-def finish(
-    recipe: Recipe, corpus: corpus_config.Corpus, runs: list[Run], args: argparse.Namespace
-) -> Run | None:
+def finish(recipe: Recipe, corpus: Corpus, runs: list[Run], wanted: Wanted) -> Run | None:
     """Show the scores of finished runs, and of their ensemble if there is to be one.
 
     Returns:
         the ensemble
     """
-    ensemble = ensemble_of(runs) if args.ensemble else None
+    ensemble = ensemble_of(runs) if wanted.ensemble else None
     if ensemble is not None:
         from ...models.cost import cost
 
-        options = args.threads, args.verbose, cost
+        options = wanted.threads, wanted.verbose, cost
         for run in ensemble.members:
             if not run.model(recipe).exists():  # deleted after its use
                 with locked(run.folder) as lock:
@@ -128,12 +123,12 @@ def finish(
                     )
         with locked(ensemble.folder) as lock:
             work = EnsembleRun(recipe, corpus, ensemble, lock, *options)
-            work.do(list(work.steps), args.fresh)
+            work.do(list(work.steps), wanted.fresh)
     print_results(runs)
     if ensemble is not None:
         print_results([ensemble])
-    if args.examples:
-        print_examples(ensemble or runs[0], args.examples)
+    if wanted.examples:
+        print_examples(ensemble or runs[0], wanted.examples)
     return ensemble
 
 
@@ -164,20 +159,18 @@ def draw_curves(run: Run) -> None:
         print(f"no picture of the training: {error}", file=sys.stderr)
 
 
-def run_all(
-    recipes: list[Recipe], corpora: list[corpus_config.Corpus], args: argparse.Namespace
-) -> int:
+def run_all(recipes: list[Recipe], corpora: list[Corpus], wanted: Wanted) -> int:
     """Every recipe and seed by a process of its own, some side by side; then the scores.
 
     Returns:
         1 where a run failed, which stops no other, else 0
     """
     groups = [
-        find_runs(*pair, args, original_files(*pair, args))
+        find_runs(*pair, wanted, original_files(*pair, wanted))
         for pair in zip(recipes, corpora, strict=True)
     ]
     jobs = [
-        job_of(recipe, run, args)
+        job_of(recipe, run, wanted)
         for recipe, runs in zip(recipes, groups, strict=True)
         for run in runs
     ]
@@ -185,18 +178,18 @@ def run_all(
         print(f"== {job.name} (log: {shown(job.log)})", flush=True)
 
     def show(job: Job, line: str) -> None:
-        if args.verbose or progress(line):
+        if wanted.verbose or progress(line):
             print(f"{job.name}  {line}", flush=True)
 
-    codes = run_side_by_side(jobs, args.jobs, show)
+    codes = run_side_by_side(jobs, wanted.jobs, show)
     failed = [job for job in jobs if codes[job.name]]
     ended = {job.log for job in jobs if job not in failed}
     for recipe, corpus, runs in zip(recipes, corpora, groups, strict=True):
         # A run that was refused, or had some steps done, may have results of other settings still.
         if all(log_beside(run) in ended and has_results(recipe, run) for run in runs):
             # Which data each was trained on is known by now; --fresh is done.
-            begun = argparse.Namespace(**vars(args) | {"fresh": False})
-            finish(recipe, corpus, find_runs(recipe, corpus, begun), args)
+            begun = replace(wanted, fresh=False)
+            finish(recipe, corpus, find_runs(recipe, corpus, begun), wanted)
     for job in failed:
         print(f"ea-recipe: error: {job.name} failed: see {shown(job.log)}", file=sys.stderr)
     return 1 if failed else 0
@@ -211,20 +204,20 @@ def has_results(recipe: Recipe, run: Run) -> bool:
     return not differences(comparable(settings), comparable(now))
 
 
-def job_of(recipe: Recipe, run: Run, args: argparse.Namespace) -> Job:
+def job_of(recipe: Recipe, run: Run, wanted: Wanted) -> Job:
     """The command that does one run, by a process of its own."""
-    threads = args.threads or max(1, (os.cpu_count() or 1) // args.jobs)
+    threads = wanted.threads or max(1, (os.cpu_count() or 1) // wanted.jobs)
     command = [sys.executable, str(paths.SCRIPTS / "run_recipe.py"), str(recipe.path)]
-    command += ["--seeds", str(run.seed), "--work-dir", str(args.work_dir)]
-    command += ["--threads", str(threads), "--steps", *args.steps]
-    command += [f"--set={override}" for override in args.set]
+    command += ["--seeds", str(run.seed), "--work-dir", str(wanted.work_dir)]
+    command += ["--threads", str(threads), "--steps", *wanted.steps]
+    command += [f"--set={override}" for override in wanted.set]
     if recipe.user_dir != paths.USER_DIR:
         command += ["--user-dir", str(recipe.user_dir)]
-    command += ["--raw", str(args.raw)] if args.raw else []
-    command += ["--name", args.name] if args.name else []
-    command += ["--workers", str(args.workers)] if args.workers else []
-    command += ["--fresh"] if args.fresh else []
-    command += ["--verbose"] if args.verbose else []
+    command += ["--raw", str(wanted.raw)] if wanted.raw else []
+    command += ["--name", wanted.name] if wanted.name else []
+    command += ["--workers", str(wanted.workers)] if wanted.workers else []
+    command += ["--fresh"] if wanted.fresh else []
+    command += ["--verbose"] if wanted.verbose else []
     name = "/".join(run.folder.parts[-3:])
     return Job(name, command, log_beside(run))
 
@@ -236,8 +229,8 @@ def log_beside(run: Run) -> Path:
 
 def find_runs(
     recipe: Recipe,
-    corpus: corpus_config.Corpus,
-    args: argparse.Namespace,
+    corpus: Corpus,
+    wanted: Wanted,
     inputs: Inputs | None = None,
 ) -> list[Run]:
     """The runs of all seeds, with the folder of the data that they are trained on, or will be.
@@ -245,15 +238,15 @@ def find_runs(
     Args:
         recipe: the recipe
         corpus: the corpus that it names
-        args: the command line
+        wanted: the seeds, the steps, and how
         inputs: the corpus' files, to tell other text by; None where nobody looks at them
 
     Raises:
         ValueError: a run was trained on other data than the corpus is now.
     """
-    runs = [find_run(recipe, corpus, args.work_dir, args.name, seed) for seed in args.seeds]
-    work_dir = args.work_dir.absolute()
-    anew = [run.folder for run in runs] if args.fresh else []
+    runs = [find_run(recipe, corpus, wanted.work_dir, wanted.name, seed) for seed in wanted.seeds]
+    work_dir = wanted.work_dir.absolute()
+    anew = [run.folder for run in runs] if wanted.fresh else []
     for run in runs:
         if run.folder not in anew:
             check_data(work_dir, recipe.corpus_name, run.folder, corpus, inputs)
@@ -270,46 +263,27 @@ def find_runs(
     return [replace(run, data=data) if run in begins else run for run in runs]
 
 
-def original_files(
-    recipe: Recipe, corpus: corpus_config.Corpus, args: argparse.Namespace
-) -> Inputs | None:
+def original_files(recipe: Recipe, corpus: Corpus, wanted: Wanted) -> Inputs | None:
     """The corpus' files if it is to be prepared, or they are named; None where nobody looks.
 
     Raises:
         ValueError: a file or the folder ``--raw`` is missing, or a file has the wrong checksum.
     """
-    if "prepare" not in args.steps and args.raw is None:
+    if "prepare" not in wanted.steps and wanted.raw is None:
         return None
-    return local_files(corpus, recipe.corpus.resolve().parent, args.raw)
+    return local_files(corpus, recipe.corpus.resolve().parent, wanted.raw)
 
 
-def print_commands(
-    recipe: Recipe,
-    corpus: corpus_config.Corpus,
-    prepare: list[str],
-    runs: list[Run],
-    args: argparse.Namespace,
-    env: dict[str, str],
-) -> None:
+def print_plan(recipe: Recipe, corpus: Corpus, runs: list[Run], wanted: Wanted) -> None:
     """What would be run."""
-    steps = args.steps
-    if "prepare" in steps:
-        print(step_commands.printable(prepare, env))
-    for run in [*runs, ensemble_of(runs)] if args.ensemble else runs:
-        if "train" in steps and not run.members:
-            print(
-                step_commands.printable(step_commands.train_command(recipe, run, args.verbose), env)
-            )
-        averages = recipe.sections["average"] is not None and not run.members
-        if "average" in steps and averages:
-            print(step_commands.printable(step_commands.average_command(recipe, run), env))
-            for reason in fewer_than_asked_for(recipe):
-                print(f"# {reason}: the average is of what is there")
-        for subset, test_set in run.subsets.items():
-            if "generate" in steps and "generate" in recipe.task.sections:
-                folder = run.generated(test_set).parent
-                command = step_commands.generate_command(recipe, run, subset, folder)
-                print(step_commands.printable(command, env))
-        if "evaluate" in steps:
-            for command in step_commands.scoring_commands(recipe, run, corpus).values():
-                print(step_commands.printable(command, env))
+    commands = []
+    if "prepare" in wanted.steps:
+        commands.append(prepare_command(recipe, runs[0].data, wanted.raw, wanted.workers))
+    for run in [*runs, ensemble_of(runs)] if wanted.ensemble else runs:
+        for step, found in planned(recipe, run, corpus, wanted.verbose).items():
+            commands += found.values() if step in wanted.steps else []
+    for command in commands:
+        print(printable(command, wanted.environment))
+    if "average" in wanted.steps:
+        for reason in fewer_than_asked_for(recipe):
+            print(f"# {reason}: the average is of what is there")
