@@ -8,4 +8,5 @@ literals.py        settings read as values, not run
 text_identity.py   the languages and dictionaries that they were trained with
 model_identity.py  the model that they are of, and whether another is asked for
 mismatch.py        one line for weights that do not fit
+average.py         the mean of several, and which to take
 """

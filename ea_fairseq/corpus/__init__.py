@@ -14,6 +14,6 @@ Reading order:
     subwords.py   learning BPE or sentencepiece
     binarize.py   fairseq-preprocess
     pipeline.py   the steps in order, each written whole or not at all
-    cldr.py       the corpus that is generated instead of read (cldr_meanings.py: what it speaks
+    cldr.py       the corpus that is generated instead of read (cldr_content.py: what it speaks
                   of; cldr_voice.py: how one language says it)
 """

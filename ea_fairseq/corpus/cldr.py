@@ -18,7 +18,7 @@ from random import Random
 from babel import Locale, UnknownLocaleError
 from num2words import CONVERTER_CLASSES
 
-from .cldr_meanings import KINDS, NAMES, Kind, Meaning, Stock, naming
+from .cldr_content import KINDS, NAMES, Kind, Meaning, Stock, naming
 from .cldr_voice import Voice
 
 MIN_WORDS, MAX_WORDS = 8, 25

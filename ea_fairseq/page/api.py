@@ -19,7 +19,7 @@ from ..attention.options import ATTENTIONS
 from ..errors import UserError
 from ..inference.map_views import axis_tokens, layer_views, of_head, of_number
 from ..inference.translator import Part, Translation, Translator, first_problem, space
-from .guard import Guard
+from .limits import Guard
 from .work import Busy, Late, Worker
 
 LONGEST_TEXT = 10_000

@@ -12,13 +12,13 @@ import pytest
 import torch
 from torch import nn
 
-from ea_fairseq.errors import UserError
-from scripts.average_checkpoints import (
+from ea_fairseq.checkpoints.average import (
     average_checkpoints,
     best_n_checkpoints,
     last_n_checkpoints,
-    main,
 )
+from ea_fairseq.errors import UserError
+from scripts.average_checkpoints import main
 
 SCRIPT = Path(__file__).resolve().parents[2] / "scripts" / "average_checkpoints.py"
 

@@ -29,7 +29,7 @@ from ea_fairseq.inference.build_model import build_model, unshared_weights
 from ea_fairseq.inference.map_views import layer_views
 from ea_fairseq.inference.model_folder import Longest, ModelConfig, Search, write_model_folder
 from ea_fairseq.page.api import LONGEST_TEXT
-from ea_fairseq.page.guard import Guard
+from ea_fairseq.page.limits import Guard
 from ea_fairseq.page.server import allowed_hosts, serve
 
 PAGE = Path(ea_fairseq.page.__file__).parent

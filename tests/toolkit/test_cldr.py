@@ -12,7 +12,7 @@ from random import Random
 import pytest
 from babel import Locale
 
-from ea_fairseq.corpus import cldr, cldr_meanings
+from ea_fairseq.corpus import cldr, cldr_content
 from ea_fairseq.corpus.cldr_voice import Voice
 
 SIZES = {"train": 400, "valid": 50, "test": 50}
@@ -118,7 +118,7 @@ def test_a_language_keeps_its_own_names_whatever_was_spoken_before():
 def test_styles_that_the_source_does_not_tell_apart_are_left_out():
     # German writes March in full in "4. März 2025" where English has Mar or March.
     def abbreviated(rng, stock):
-        date = cldr_meanings._date(rng)
+        date = cldr_content._date(rng)
         return lambda voice: voice.skeleton(date, "yMMMd")
 
     german = cldr.Speaker(Voice("de"), Voice("en"))
@@ -138,7 +138,7 @@ def test_what_is_drawn_means_one_thing(source, target):
 
 
 def test_what_a_language_lacks_is_left_out():
-    kinds = cldr_meanings.KINDS["amount"]
+    kinds = cldr_content.KINDS["amount"]
     usable = {language: cldr.Speaker(Voice(language), Voice("en")) for language in ("de", "cs")}
     assert kinds["ordinal"] in usable["de"].kinds["amount"]
     assert kinds["ordinal"] not in usable["cs"].kinds["amount"]
@@ -148,9 +148,9 @@ def test_what_a_language_lacks_is_left_out():
 def test_most_kinds_are_used_and_most_names_known():
     speaker = cldr.Speaker(Voice("de"), Voice("en"))
     assert {family: len(kinds) for family, kinds in speaker.kinds.items()} == {
-        family: len(kinds) for family, kinds in cldr_meanings.KINDS.items()
+        family: len(kinds) for family, kinds in cldr_content.KINDS.items()
     }
-    for name, codes in cldr_meanings.NAMES.items():
+    for name, codes in cldr_content.NAMES.items():
         assert len(speaker.stock[name]) > 0.7 * len(codes)
 
 
