@@ -23,6 +23,10 @@ _PATH_ERRORS = (FileNotFoundError, NotADirectoryError, IsADirectoryError, Permis
 _SCRIPTS = [folder / "scripts" for folder in Path(__file__).resolve().parents[:2]]
 
 
+#: What is meant by an architecture or a variant that nobody has registered.
+REMEDY = "if it is your own, name its folder with --user-dir, or import it before"
+
+
 class UserError(ValueError):
     """Bad input. The message is one line naming the option or file, its value and the remedy."""
 

@@ -9,9 +9,6 @@ from pathlib import Path
 
 from .errors import UserError
 
-#: What is meant by an architecture or a variant that nobody has registered.
-REMEDY = "if it is your own, name its folder with --user-dir, or import it before"
-
 
 def add_user_dir(parser: argparse._ActionsContainer) -> None:
     """Adds the option to a command that uses trained models."""

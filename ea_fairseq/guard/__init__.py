@@ -22,12 +22,7 @@ quiet.py           fewer messages at the start
 """
 
 from .. import errors
-
-# At its import fairseq gets all changes: before a module here is half imported.
-from .. import plugin  # noqa: F401  isort: skip
-import fairseq  # noqa: F401  isort: skip
-
-from . import (  # noqa: E402, F401
+from . import (  # noqa: F401
     batches,
     binarized_data,
     command_line,

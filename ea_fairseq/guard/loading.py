@@ -37,8 +37,7 @@ from fairseq.trainer import Trainer
 from ..checkpoints import model_identity, reading, text_identity
 from ..checkpoints.literals import literal
 from ..checkpoints.mismatch import describe_mismatch
-from ..errors import UserError
-from ..user_dir import REMEDY
+from ..errors import REMEDY, UserError
 from .around import around
 
 

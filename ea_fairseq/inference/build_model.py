@@ -22,10 +22,9 @@ from torch import Tensor
 
 from ..checkpoints.finite_weights import unusable_weight
 from ..checkpoints.mismatch import describe_mismatch
-from ..errors import UserError
+from ..errors import REMEDY, UserError
 from ..fairseq_options.checks import check_numbers
 from ..files import shortened
-from ..user_dir import REMEDY
 from .model_folder import LANGUAGE_MODELING, TRANSLATION, WEIGHTS, ModelFolder
 
 #: Task of fairseq's -> what its models are, and that in words.
