@@ -96,7 +96,7 @@ class Loading:
     read: _Read | None = None
 
 
-loading = Loading()
+current = Loading()
 
 
 @around(checkpoint_utils, "load_checkpoint_to_cpu")
@@ -108,11 +108,11 @@ def _load_checkpoint_to_cpu(original: Any, path: str, *args: Any, **kwargs: Any)
     except Exception as error:  # entries of any shape may come out of the file
         reason = f"{type(error).__name__}: {error}"
         raise UserError(f"{path} is not a usable fairseq checkpoint ({reason})") from error
-    if loading.trainer is None:
-        loading.read = _Read(path, state)
+    if current.trainer is None:
+        current.read = _Read(path, state)
     else:
-        cfg, task = loading.trainer.cfg, loading.trainer.task
-        model_identity.compare_with_training(state, cfg, path, loading.goes_on)
+        cfg, task = current.trainer.cfg, current.trainer.task
+        model_identity.compare_with_training(state, cfg, path, current.goes_on)
         known = text_identity.identity_of_checkpoint(state)
         finetuning = path == cfg.checkpoint.finetune_from_model
         text_identity.check(path, known, task, new_languages=finetuning)
@@ -132,7 +132,7 @@ def _load_model_ensemble_and_task(
 ) -> tuple[list[Any], Any, Any]:
     assert state is None or len(filenames) == 1
     model_identity.refuse_overrides(filenames, arg_overrides or {})
-    loading.read = None if state is None else _Read(filenames[0], state)
+    current.read = None if state is None else _Read(filenames[0], state)
     ensemble, cfg = [], None
     try:
         for filename in filenames:  # one file at a time, so that an error is about that file
@@ -148,7 +148,7 @@ def _load_model_ensemble_and_task(
                 raise refusal(filename, error) from error
             ensemble += found
     finally:
-        loading.read = None
+        current.read = None
     return ensemble, cfg, task
 
 
@@ -163,8 +163,8 @@ def refusal(filename: str, error: BaseException) -> BaseException:
 @around(FairseqTask, "build_model")
 @around(LegacyFairseqTask, "build_model")
 def _build_model(original: Any, self: FairseqTask, cfg: Any, from_checkpoint: bool = False) -> Any:
-    if from_checkpoint and loading.read is not None:
-        read, loading.read = loading.read, None
+    if from_checkpoint and current.read is not None:
+        read, current.read = current.read, None
         read.compare(self)
     return original(self, cfg, from_checkpoint)
 

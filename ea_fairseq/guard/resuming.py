@@ -31,7 +31,7 @@ from fairseq.trainer import Trainer
 from ..checkpoints import text_identity
 from ..errors import UserError
 from .around import around
-from .loading import loading, refusal
+from .loading import current, refusal
 from .stopping import replace_in_program, training_programs
 
 logger = logging.getLogger(__name__)
@@ -66,7 +66,7 @@ def _load_with_patience(
     default = self.cfg.checkpoint.restore_file == "checkpoint_last.pt"
     if not default and not os.path.exists(filename):
         raise UserError(f"--restore-file {filename} does not exist")
-    loading.trainer, loading.goes_on = self, not reset_optimizer
+    current.trainer, current.goes_on = self, not reset_optimizer
     try:
         extra_state = original(
             self, filename, reset_optimizer, reset_lr_scheduler, optimizer_overrides, reset_meters
@@ -78,7 +78,7 @@ def _load_with_patience(
             raise
         raise refusal(filename, error.__context__) from error
     finally:
-        loading.trainer = None
+        current.trainer = None
     forgotten = reset_optimizer or reset_meters
     if extra_state is not None and not forgotten:
         _forget_another_metric(extra_state, filename, self.cfg.checkpoint.best_checkpoint_metric)
