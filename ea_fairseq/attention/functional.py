@@ -115,7 +115,7 @@ def read_options(variant: str, kind: str, given: dict[str, Any]) -> VariantOptio
     with without_flags():
         options = chosen.options(**given)
         for name, reason in options.without_effect([kind]).items():
-            if name in given:
+            if name in given and not chosen.is_neutral(name, options):
                 raise UserError(f"{name} would have no effect: {reason}: leave it out")
     return options
 

@@ -108,7 +108,8 @@ class Attention(ProjectedAttention):
         self.transform = build_transform(
             *(variant, num_heads, self.head_dim, kind, layer, num_layers, convolution), **options
         )
-        if num_layers == 1 and self.transform.uses_carry and "alpha" in options:
+        idle = num_layers == 1 and self.transform.uses_carry and "alpha" in options
+        if idle and getattr(self.transform, "alpha", 0) != 0:
             raise UserError(
                 "alpha would have no effect: num_layers=1 has no layer below; build each layer of "
                 "a stack with layer= and num_layers=, or leave alpha out"

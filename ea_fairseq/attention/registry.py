@@ -57,6 +57,11 @@ class Variant:
         """The value of one of the variant's options where nobody gives one."""
         return next(item.default for item in fields(self.options) if item.name == option)
 
+    def is_neutral(self, option: str, options: VariantOptions) -> bool:
+        """Whether an option has its neutral value, such as alpha 0, which says what is so anyway
+        where it has no effect."""
+        return option in (self.neutral or {}) and self.neutral[option] == getattr(options, option)
+
 
 VARIANTS: dict[str, Variant] = {}
 _listeners: list[Callable[[Variant], None]] = []

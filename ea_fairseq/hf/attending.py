@@ -235,8 +235,9 @@ def _refuse_other_masks(module: nn.Module, kind: str, visible: Tensor | None) ->
     if not torch.equal(visible, expected):
         later = " and later positions" if kind == "decoder" else ""
         raise UserError(
-            f"{type(module).__name__}: its mask hides more than padding{later} (a sliding window, "
-            "packed sequences): its convolution would read across it"
+            f"{type(module).__name__}: its mask hides more than padding{later}, and its "
+            "convolution would read across it: a sliding window (config.sliding_window = None goes "
+            "without) or packed sequences"
         )
 
 

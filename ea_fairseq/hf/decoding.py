@@ -84,6 +84,11 @@ def layer_of(cache: Cache, index: int, kind: str, past: int, why: str) -> Evolvi
     layer = cache.layers[index]
     if type(layer) is DynamicLayer and type(cache) is DynamicCache and not cache.offloading:
         layer = cache.layers[index] = EvolvingLayer(layer)
+    if "Sliding" in type(layer).__name__:
+        raise UserError(
+            f"{why}: a cache with a sliding window cannot keep what it needs; "
+            "config.sliding_window = None goes without the window, use_cache=False without a cache"
+        )
     if type(layer) is not EvolvingLayer:
         raise UserError(
             f"{why}: a {type(cache).__name__} of {type(layer).__name__} cannot keep what it needs; "

@@ -43,7 +43,8 @@ def evolve(
     neutral setting, alpha = beta = 0, the model computes what it computed before.
 
     Args:
-        model: of transformers, with its weights
+        model: of transformers, with its weights; it is changed itself, so keep a
+            ``copy.deepcopy`` of what shall stay plain
         variant: a name: serves the self-attention of the encoder, or of the decoder where there is
             no encoder. Or a chain: "encoder=evolving,decoder=evolving,encoder-decoder=evolving"
         example: keywords of one call of the model, to run it once with; only for models whose
@@ -162,6 +163,8 @@ def read_options(
             read[name] = VARIANTS[name].options(**own)
         reasons = read[name].without_effect([kind for kind in chain if chain[kind] == name])
         for option in own:
+            if VARIANTS[name].is_neutral(option, read[name]):
+                reasons.pop(option, None)
             idle.setdefault(option, []).append(reasons.get(option))
     for option, reasons in idle.items():
         if all(reasons):

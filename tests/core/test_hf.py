@@ -28,6 +28,8 @@ from transformers import (
     DebertaV2Model,
     Gemma2Config,
     Gemma2Model,
+    MistralConfig,
+    MistralForCausalLM,
 )
 
 from ea_fairseq.errors import UserError
@@ -474,7 +476,7 @@ def test_masks_that_hide_more_than_padding_are_refused():
     tokens = torch.randint(1, 19, (2, 6))
     causal = torch.ones(2, 1, 6, 6, dtype=torch.bool).tril()
     model = evolve(BertModel(copy.deepcopy(config)).eval(), alpha=0.1, beta=0.1)
-    with pytest.raises(UserError, match="its mask hides more than padding .*packed sequences"):
+    with pytest.raises(UserError, match="its mask hides more than padding.*packed sequences"):
         model(tokens, attention_mask=causal)
     model(tokens, attention_mask=torch.tensor([[1] * 6, [0, 0, 1, 1, 1, 1]]))
     # One that mixes no positions keeps to whatever mask there is.
@@ -483,3 +485,29 @@ def test_masks_that_hide_more_than_padding_are_refused():
     later[:, 4:] = 3
     found = [residual(x, attention_mask=causal).last_hidden_state[:, :4] for x in (tokens, later)]
     torch.testing.assert_close(*found)
+
+
+def test_a_sliding_window_is_refused_with_what_goes_without():
+    config = MistralConfig(
+        hidden_size=16, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2,
+        intermediate_size=16, vocab_size=20, sliding_window=4, bos_token_id=1, eos_token_id=2,
+    )  # fmt: skip
+    model = evolve(MistralForCausalLM(config).eval(), beta=0.4)
+    tokens = torch.randint(3, 19, (1, 6))
+    for call in (
+        lambda: model(tokens, use_cache=False),
+        lambda: model.generate(tokens[:, :3], max_new_tokens=2),
+    ):
+        with pytest.raises(UserError, match="config.sliding_window = None goes without"):
+            call()
+    model.config.sliding_window = None
+    assert model(tokens, use_cache=False).logits.isfinite().all()
+    assert model.generate(tokens, max_new_tokens=2, min_new_tokens=2).shape == (1, 8)
+
+
+def test_a_decoder_takes_the_neutral_alpha():
+    """Which has no effect there, and says what is so anyway."""
+    model, given = make("gpt2"), inputs("gpt2")
+    real, plain = given["attention_mask"].bool(), first(model, given)
+    found = first(evolve(model, alpha=0, beta=0), given)
+    torch.testing.assert_close(found[real], plain[real], atol=1e-5, rtol=1e-5)
