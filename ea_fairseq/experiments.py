@@ -44,13 +44,23 @@ class Summary:
     deviation: float
     interval: tuple[float, float] | None
 
-    def text(self, digits: int = 2, sign: bool = False) -> str:
-        """``97.11 ± 0.40 (96.61 to 97.61)``: mean, deviation, interval."""
+    def text(
+        self, digits: int = 2, sign: bool = False, limits: tuple[float, float] | None = None
+    ) -> str:
+        """``97.11 ± 0.40 (96.61 to 97.61)``: mean, deviation, interval.
+
+        Args:
+            digits: behind the point
+            sign: whether a plus is shown
+            limits: what figures can be at all, 0 and 100 for per cent: the interval ends there
+        """
         plus = "+" if sign else ""
         mean = f"{self.mean:{plus}.{digits}f}"
         if self.interval is None:
             return mean
-        low, high = (f"{end:{plus}.{digits}f}" for end in self.interval)
+        least, most = limits or (-math.inf, math.inf)
+        ends = (min(max(end, least), most) for end in self.interval)
+        low, high = (f"{end:{plus}.{digits}f}" for end in ends)
         return f"{mean} ± {self.deviation:.{digits}f} ({low} to {high})"
 
 
@@ -180,8 +190,9 @@ def comparison(
         seeds: those that count
         figures: names in the results -> headings
         digits: of the numbers
-        scale: what figures are multiplied by, such as 100 for per cent
+        scale: what figures are multiplied by; those with 100 are parts in per cent
     """
+    limits = (0.0, 100.0) if scale == 100 else None
     header = ["", "parameters", "seeds"]
     for heading in figures.values():
         header += [heading, f"against {models[0]}"]
@@ -195,7 +206,7 @@ def comparison(
             base = {s: scale * v for s, v in results.of(models[0], figure, seeds).items()}
             row[2] = str(len(values))
             apart = difference(base, values) if model != models[0] else None
-            row.append(summarise(values.values()).text(digits))
+            row.append(summarise(values.values()).text(digits, limits=limits))
             row.append(apart.text(digits, sign=True) if apart is not None else "")
         rows.append(row)
     return table(header, rows)

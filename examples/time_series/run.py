@@ -317,7 +317,8 @@ def report(
             for figure in ("seconds", *(() if score == "rmse" else ("cross_entropy",)))
         }
         row = [NAMES[name], f"{results.get(name, seeds[0])['parameters']:,}", str(summary.count)]
-        row += [summary.text(4), better.text(4, sign=True) if better else ""]
+        limits = None if score == "rmse" else (0.0, 1.0)
+        row += [summary.text(4, limits=limits), better.text(4, sign=True) if better else ""]
         row += [f"{published[name]:.3f}" if name in published else "", f"{mean['seconds']:.0f}"]
         rows.append(row + ([] if score == "rmse" else [f"{mean['cross_entropy']:.4f}"]))
         drawn[name] = {

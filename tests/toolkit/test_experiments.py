@@ -120,3 +120,9 @@ def test_bad_options_end_in_one_line(words, reason, capsys):
     printed = capsys.readouterr().err
     assert end.value.code == 1 and printed.startswith(f"run.py: error: {reason}")
     assert printed.count("\n") == 1
+
+
+def test_the_interval_of_a_part_ends_at_the_whole():
+    found = summarise([90.0, 100.0, 100.0])
+    assert found.text(0) == "97 ± 6 (82 to 111)"
+    assert found.text(0, limits=(0, 100)) == "97 ± 6 (82 to 100)"
