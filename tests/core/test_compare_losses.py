@@ -27,7 +27,7 @@ def test_a_change_of_the_equations_is_found(tmp_path, monkeypatch):
     monkeypatch.setattr(
         evolving.EvolvingLogits,
         "_evolution",
-        lambda self, scaling: replace(mix(self, scaling), beta=self.beta + 0.05),
+        lambda self: replace(mix(self), beta=self.beta + 0.05),
     )
     monkeypatch.setattr(
         evolving.EvolvingLogits,
