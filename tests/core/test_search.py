@@ -64,7 +64,7 @@ def check_hypotheses(batch, found, expected):
         assert len(ours) == len(theirs) > 0
         for mine, other in zip(ours, theirs, strict=True):
             assert mine.tokens == other["tokens"].tolist()
-            assert mine.score == pytest.approx(other["score"].item(), abs=2e-5)
+            assert mine.score == pytest.approx(other["score"].item(), rel=2e-6, abs=2e-5)
             scores = other["positional_scores"].tolist()
             assert mine.token_scores == pytest.approx(scores, abs=1e-4)
             attention = other["attention"].t()[:, -len(source) :]
