@@ -109,8 +109,10 @@ def evolved_attention(
         key, value = (one.repeat_interleave(heads // key.size(1), dim=1) for one in (key, value))
     scaling = query.size(-1) ** -0.5 if scaling is None else scaling
     visible, causal = _visible(position, attention_mask, query, key, this_pass)
-    if ours.transform.reads_neighbours:
-        _refuse_other_masks(module, position.kind, visible)
+    if ours.transform.reads_neighbours and position.kind != "encoder-decoder":
+        if attention_mask is not this_pass.checked:  # once a pass: on a GPU it waits for the answer
+            _refuse_other_masks(module, position.kind, visible)
+        this_pass.checked = attention_mask
     need_probs = _probs_are_wanted(kwargs)
     carries = ours.transform.uses_carry
     carry = this_pass.carry(position.chain, position.layer) if carries else None
@@ -226,7 +228,7 @@ def _refuse_other_masks(module: nn.Module, kind: str, visible: Tensor | None) ->
 
     A convolution over the map would read what it hides: packed sequences would not stay apart.
     """
-    if visible is None or kind == "encoder-decoder" or visible.size(2) == 1:
+    if visible is None or visible.size(2) == 1:
         return
     tgt_len, src_len = visible.shape[2:]
     expected = visible.any(dim=3, keepdim=True) & visible.any(dim=2, keepdim=True)

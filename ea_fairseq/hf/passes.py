@@ -27,12 +27,14 @@ class Pass:
 
     Attributes:
         real: bool, (batch, 1, tgt_len, 1), False where a position of the stack is padding; or None
+        checked: the mask that this pass's attentions were last given, looked through
         past: positions that the stack has seen in earlier passes, where there is a cache
     """
 
     def __init__(self, keep: bool):
         self.keep = keep
         self.real: Tensor | None = None
+        self.checked: Tensor | None = None
         self.past = 0
         self._with_gradients = torch.is_grad_enabled()
         self._carries: dict[tuple[str, int], Tensor | None] = {}
