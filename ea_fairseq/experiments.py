@@ -12,7 +12,7 @@ import contextlib
 import json
 import math
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,7 +20,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from .errors import UserError, one_line
+from .errors import UserError, one_line, perhaps_meant
 from .files import locked, new_file, read_json, write_json
 from .recipes.results.tables import table
 from .recipes.runs.progress import Display, Status
@@ -90,6 +90,25 @@ def difference(first: Mapping[Any, float], second: Mapping[Any, float]) -> Summa
     """
     shared = [seed for seed in first if seed in second]
     return summarise([second[seed] - first[seed] for seed in shared]) if shared else None
+
+
+def chosen_models(
+    names: Sequence[str], known: Collection[str], groups: Mapping[str, list[str]]
+) -> list[str]:
+    """The models that --models names, by their own names or those of groups, each once.
+
+    Raises:
+        UserError: a name is unknown
+    """
+    chosen: dict[str, None] = {}
+    for name in names:
+        if name not in groups and name not in known:
+            choices = [*groups, *known]
+            raise UserError(
+                f"--models {name}: choose among {', '.join(choices)}{perhaps_meant(name, choices)}"
+            )
+        chosen |= dict.fromkeys(groups.get(name, [name]))
+    return list(chosen)
 
 
 class Results:

@@ -230,19 +230,19 @@ def read_json(path: Path, kind: type = dict) -> Any:
         kind: what it must hold: dict for an object, or list
 
     Raises:
-        ValueError: naming the file, if it cannot be read or holds something else.
+        UserError: naming the file, if it cannot be read or holds something else.
     """
     try:
         content = json.loads(path.read_text(encoding="utf-8"), parse_int=parse_int)
     except FileNotFoundError:
-        raise ValueError(f"{path}: no such file") from None
+        raise UserError(f"{path}: no such file") from None
     except RecursionError:
-        raise ValueError(f"{path}: not JSON: nested too deeply") from None
+        raise UserError(f"{path}: not JSON: nested too deeply") from None
     except ValueError as error:
-        raise ValueError(f"{path}: not JSON: {error}") from None
+        raise UserError(f"{path}: not JSON: {error}") from None
     if not isinstance(content, kind):
         wanted = {dict: "an object", list: "a list"}[kind]
-        raise ValueError(f"{path}: holds {type(content).__name__}, not {wanted}")
+        raise UserError(f"{path}: holds {type(content).__name__}, not {wanted}")
     return content
 
 
@@ -256,7 +256,7 @@ def parse_int(digits: str) -> int:
     # Python itself has a bound, of thousands of digits.
     number = int(digits) if len(digits) <= 20 else 2**63
     if not -(2**63) <= number < 2**63:
-        raise ValueError(f"{shortened(digits)}: too large a number")
+        raise UserError(f"{shortened(digits)}: too large a number")
     return number
 
 

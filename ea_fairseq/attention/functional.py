@@ -352,10 +352,14 @@ def visible_pairs(
         rows = ~query_padding[:, None, :, None]
         visible = rows if visible is None else rows & visible
     if causal:
-        device = device if visible is None else visible.device
-        earlier = torch.ones(causal, causal, dtype=torch.bool, device=device).tril()[None, None]
-        visible = earlier if visible is None else visible & earlier
+        visible = _without_later(visible, causal, device if visible is None else visible.device)
     return visible
+
+
+def _without_later(visible: Tensor | None, length: int, device: torch.device | None) -> Tensor:
+    """What is visible of a square map without what lies behind its diagonal."""
+    earlier = torch.ones(length, length, dtype=torch.bool, device=device).tril()[None, None]
+    return earlier if visible is None else visible & earlier
 
 
 def _causal(queries: Tensor, keys: Tensor, visible: Tensor | None) -> Tensor:
@@ -364,8 +368,7 @@ def _causal(queries: Tensor, keys: Tensor, visible: Tensor | None) -> Tensor:
         raise UserError(
             f"attend: causal=True wants as many keys as queries, not {keys.size(2)} for {length}"
         )
-    earlier = torch.ones(length, length, dtype=torch.bool, device=queries.device).tril()
-    return earlier[None, None] if visible is None else visible & earlier
+    return _without_later(visible, length, queries.device)
 
 
 def _check(queries: Tensor, keys: Tensor, values: Tensor, args: AttentionArgs) -> None:

@@ -108,12 +108,15 @@ def read_segments(source: Source) -> Iterator[str]:
 
 def read_column(column: int, source: Source) -> Iterator[str]:
     """One of the first two columns, counted from 0, of lines divided by tabs."""
-    for number, line in enumerate(read_lines(source), start=1):
+    return column_of(read_lines(source), column, source.label)
+
+
+def column_of(lines: Iterator[str], column: int, label: str) -> Iterator[str]:
+    """Likewise of lines that are read already; errors name their file by its label."""
+    for number, line in enumerate(lines, start=1):
         columns = line.split("\t", 2)
         if len(columns) < 2:
-            raise ValueError(
-                f"{source.label}: line {number} has no tab: source, tab, target are expected"
-            )
+            raise ValueError(f"{label}: line {number} has no tab: source, tab, target are expected")
         yield columns[column]
 
 

@@ -51,10 +51,7 @@ def main(argv: list[str] | None = None) -> int:
     """Trains what is missing and prints the table."""
     args = make_parser().parse_args(argv)
     with experiments.errors_in_one_line("run.py"):
-        models = list(MODELS) if args.models == ["all"] else args.models
-        if unknown := [name for name in models if name not in MODELS]:
-            choices = ", ".join(MODELS)
-            raise UserError(f"--models {unknown[0]}: choose among {choices}, or all")
+        models = experiments.chosen_models(args.models, MODELS, {"all": [*MODELS]})
         device = experiments.chosen_device(args)
         settings = _settings(args)
         graph = _Graphs(args.graph, args.data)

@@ -52,10 +52,7 @@ def main(argv: list[str] | None = None) -> int:
     """Trains what is missing and prints the table."""
     args = make_parser().parse_args(argv)
     with experiments.errors_in_one_line("run.py"):
-        known = [*RESNETS, *VITS]
-        models = list(RESNETS) if args.models == ["all"] else args.models
-        if unknown := [name for name in models if name not in known]:
-            raise UserError(f"--models {unknown[0]}: choose among {', '.join(known)}, or all")
+        models = experiments.chosen_models(args.models, [*RESNETS, *VITS], {"all": [*RESNETS]})
         for name, least in (("epochs", 1), ("batch", 2), ("workers", 0)):
             if getattr(args, name) < least:
                 raise UserError(f"--{name} must be at least {least}, not {getattr(args, name)}")

@@ -10,7 +10,6 @@ Intervals and p leave the choice of seeds and of sentences to chance.
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 from pathlib import Path
 from typing import Any
@@ -19,6 +18,7 @@ import numpy as np
 from measures import difference, interval_of_mean
 
 from ea_fairseq.errors import UserError
+from ea_fairseq.files import read_json
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -41,7 +41,7 @@ def read(folder: Path) -> list[dict[str, Any]]:
     paths = sorted(folder.glob("seed*/results.json"))
     if not paths:
         raise UserError(f"{folder}: no seed*/results.json")
-    return [json.loads(path.read_text()) for path in paths]
+    return [read_json(path) for path in paths]
 
 
 def table(systems: dict[str, list[dict[str, Any]]], samples: int) -> list[str]:

@@ -28,7 +28,7 @@ from pathlib import Path
 from typing import Any
 
 from ea_fairseq.errors import UserError
-from ea_fairseq.files import write_json
+from ea_fairseq.files import read_json, write_json
 from ea_fairseq.hf import evolve, load
 
 # isort: split
@@ -129,7 +129,7 @@ def run(args: argparse.Namespace) -> None:
             **setting,
         }
         if path.exists():
-            results = json.loads(path.read_text())
+            results = read_json(path)
             other = [key for key in about if results.get(key) != about[key]]
             if other:
                 raise UserError(
@@ -160,7 +160,7 @@ def choose(
 ) -> dict[str, Any]:
     """The best of the papers' settings on a held-out part of the training set."""
     path = folder / "grid.json"
-    tried = json.loads(path.read_text()) if path.exists() else []
+    tried = read_json(path, list) if path.exists() else []
     shuffled = random.Random(0).sample(train, len(train))
     held = shuffled[: max(1, min(HELD_OUT, int(len(train) * HELD_OUT_PART)))]
     rest = shuffled[len(held) :]
@@ -279,7 +279,7 @@ def make_model(task: Task, args: argparse.Namespace, options: dict[str, Any], se
     """The folder's model with a new head, evolved where a variant is named."""
     torch.manual_seed(seed)
     kind = {"num_labels": len(task.labels) or 1}
-    if "ea_fairseq" in json.loads((args.model / "config.json").read_text()):
+    if "ea_fairseq" in read_json(args.model / "config.json"):
         if args.variant:
             raise UserError(f"{args.model} is evolved already: leave --variant out")
         return load(AutoModelForSequenceClassification, args.model, **kind)

@@ -9,6 +9,7 @@ import numpy as np
 from scipy.stats import pearsonr, spearmanr
 from sklearn.metrics import accuracy_score, f1_score, matthews_corrcoef
 
+from ea_fairseq.experiments import summarise
 from ea_fairseq.recipes.results.significance import Difference, draw_sentences, two_level
 
 #: By the names of :class:`tasks.Task`; each of (labels, predictions), in percent.
@@ -66,10 +67,5 @@ def difference(
 
 def interval_of_mean(scores: Sequence[float]) -> tuple[float, float]:
     """95 % interval of the mean over seeds (Student's t); the mean itself with a single seed."""
-    from scipy.stats import t
-
-    mean = float(np.mean(scores))
-    if len(scores) < 2:
-        return mean, mean
-    half = t.ppf(0.975, len(scores) - 1) * np.std(scores, ddof=1) / len(scores) ** 0.5
-    return mean - half, mean + half
+    summary = summarise(scores)
+    return summary.interval or (summary.mean, summary.mean)

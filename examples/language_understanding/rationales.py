@@ -24,7 +24,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ea_fairseq.errors import UserError
-from ea_fairseq.files import write_json
+from ea_fairseq.files import read_json, write_json
 from ea_fairseq.hf import load
 
 # isort: split
@@ -96,7 +96,7 @@ class Explained:
         path = folder / "config.json"
         if not path.is_file():
             raise UserError(f"{folder}: no config.json: not a folder of a model")
-        evolved = "ea_fairseq" in json.loads(path.read_text())
+        evolved = "ea_fairseq" in read_json(path)
         kind = AutoModelForSequenceClassification
         model = load(kind, folder) if evolved else kind.from_pretrained(folder)
         if not evolved:

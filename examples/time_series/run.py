@@ -22,10 +22,11 @@ sys.path[:0] = [str(ROOT), str(Path(__file__).resolve().parent)]
 import numpy  # noqa: E402
 import torch  # noqa: E402
 
-from ea_fairseq.errors import UserError, perhaps_meant  # noqa: E402
+from ea_fairseq.errors import UserError  # noqa: E402
 from ea_fairseq.experiments import (  # noqa: E402
     Results,
     chosen_device,
+    chosen_models,
     difference,
     errors_in_one_line,
     run_all,
@@ -154,7 +155,7 @@ def run(args: argparse.Namespace) -> None:
     Raises:
         UserError: naming the option or file, its value and the remedy
     """
-    models = chosen_models(args.models)
+    models = models_named(args.models)
     if args.seeds < 1:
         raise UserError(f"--seeds must be at least 1, not {args.seeds}")
     args.seeds = list(range(1, args.seeds + 1))
@@ -182,16 +183,9 @@ def run(args: argparse.Namespace) -> None:
     report(dataset, results, models, args.seeds, folder)
 
 
-def chosen_models(names: list[str]) -> list[str]:
-    """Models by their names and groups', each once, in the order of the tables."""
-    chosen = []
-    for name in names:
-        if name not in GROUPS and name not in NAMES:
-            known = [*GROUPS, *NAMES]
-            raise UserError(
-                f"--models {name}: choose of {', '.join(known)}{perhaps_meant(name, known)}"
-            )
-        chosen += GROUPS.get(name, [name])
+def models_named(names: list[str]) -> list[str]:
+    """Models by their names and groups', in the order of the tables."""
+    chosen = chosen_models(names, NAMES, GROUPS)
     return [name for name in NAMES if name in chosen]
 
 
@@ -298,6 +292,17 @@ def scores(model: SeriesModel, dataset: Dataset) -> dict[str, float]:
     return {"accuracy": float(accuracy), "cross_entropy": float(loss)}
 
 
+def without_model(dataset: Dataset) -> str:
+    """What one answer to all test series scores: a model that is no better has learned nothing."""
+    train, test = dataset.train.targets, dataset.test.targets
+    if dataset.classes is None:
+        rmse = float(numpy.sqrt(numpy.square(test - train.mean()).mean()))
+        return f"Always the mean of the training set would have {rmse:.4f}."
+    values, counts = numpy.unique(train, return_counts=True)
+    accuracy = float((test == values[counts.argmax()]).mean())
+    return f"Always the most frequent class of the training set would have {accuracy:.4f}."
+
+
 def report(
     dataset: Dataset, results: Results, models: list[str], seeds: list[int], folder: Path
 ) -> None:
@@ -333,6 +338,8 @@ def report(
         "(95 % interval of the mean)",
         "",
         *table(header, rows).split("\n"),
+        "",
+        without_model(dataset),
     ]
     print("\n".join(["", *parts, ""]))
     write_lines(folder / "table.md", parts)

@@ -118,7 +118,7 @@ def test_planetoid_s_files_are_read_from_a_folder(run, tmp_path, capsys):
 @pytest.mark.parametrize(
     ("words", "reason"),
     [
-        (["karate", "--models", "gcn"], "--models gcn: choose among gat, ea-gat"),
+        (["karate", "--models", "gcn"], "--models gcn: choose among all, gat, ea-gat"),
         (["cora"], "cora needs --data FOLDER"),
         (["karate", "--data", "there"], "--data there: karate is made here"),
         (["cora", "--data", "there"], "--data there: has no ind.cora.x"),

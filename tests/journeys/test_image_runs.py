@@ -170,7 +170,7 @@ def test_a_folder_of_pictures_is_read_as_imagenet_s(programs, tmp_path):
 @pytest.mark.parametrize(
     ("words", "reason"),
     [
-        (["digits", "--models", "alexnet"], "--models alexnet: choose among resnet"),
+        (["digits", "--models", "alexnet"], "--models alexnet: choose among all, resnet"),
         (["digits", "--data", "there"], "--data there: digits come with scikit-learn"),
         (["cifar10"], "cifar10 needs --data FOLDER"),
         (["cifar10", "--data", "there"], "--data there: has no whole cifar-10-batches-py"),

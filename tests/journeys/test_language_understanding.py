@@ -86,6 +86,11 @@ def test_plain_and_evolved_are_trained_and_compared(data, tmp_path, capsys):
     assert (systems[0] / "seed1" / "results.json").stat().st_mtime_ns == before
     assert run_glue(data, tmp_path, "--seeds", "1", "--batch", "4") == 1
     assert "of another setting (batch 8, not 4)" in capsys.readouterr().err
+    damaged = systems[0] / "seed1" / "results.json"
+    damaged.write_text("{")
+    assert run_glue(data, tmp_path, "--seeds", "1") == 1
+    assert compare_systems.main([*map(str, systems)]) == 1
+    assert capsys.readouterr().err.count(f"error: {damaged}: not JSON") == 2
 
 
 def test_the_grid_chooses_on_a_part_of_the_training_set(data, tmp_path, monkeypatch):

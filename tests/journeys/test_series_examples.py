@@ -66,6 +66,7 @@ def test_runs_are_resumed_and_reported(program, tmp_path, capsys):
     for picture in ("scores.png", "attention.png", "tsne.png"):
         assert (output / picture).stat().st_size > 1000
     assert (output / "table.md").read_text().strip() in first
+    assert "the most frequent class of the training set would have 0.5000." in first
 
     content = json.loads((output / "results.json").read_text())
     del content["runs"]["gru"]["2"]
@@ -89,6 +90,7 @@ def test_a_regression_has_an_rmse_in_its_own_units(program, tmp_path):
     runs = json.loads((output / "results.json").read_text())["runs"]
     # The targets' deviation is 2.3; in standardised units it would be near 0.
     assert 1.0 < runs["ea_dc"]["1"]["rmse"] < 10.0
+    assert "the mean of the training set would have 2.2913." in (output / "table.md").read_text()
 
 
 def test_validation_holds_out_a_fifth_of_the_training_set(program, tmp_path):
@@ -105,7 +107,7 @@ def test_validation_holds_out_a_fifth_of_the_training_set(program, tmp_path):
 def test_ablations_change_what_they_say(program):
     dataset = archives.load_dataset("CardanoSentiment")
     args = program.make_parser().parse_args(["CardanoSentiment"])
-    models = program.chosen_models(["all", "ablations", "p"])
+    models = program.models_named(["all", "ablations", "p"])
     built = {name: SeriesModel(program.config_of(name, dataset, args)) for name in models}
     transforms = {
         name: built[name].encoder.layers[1].attention.transform
@@ -140,7 +142,7 @@ def test_within_class_distance_equals_loops(program):
     "words, message",
     [
         (["JapaneseVowel"], "JapaneseVowel: no folder.*perhaps you meant JapaneseVowels"),
-        (["GunPoint", "--models", "eadc"], "--models eadc: choose of .*ea_dc"),
+        (["GunPoint", "--models", "eadc"], "--models eadc: choose among .*ea_dc"),
         (["GunPoint", "--seeds", "0"], "--seeds must be at least 1, not 0"),
         (["GunPoint", "--p", "0.3"], "p must be in .* not 0.3"),
         (["GunPoint", "--device", "abacus"], "--device abacus: "),

@@ -77,9 +77,7 @@ def _kept_record(scored: Path, test_set: str) -> tuple[dict[str, Any], str, byte
     """What is kept of the scores of a test set, and of the translations; the name of their file."""
     record = checked_record(read_json(scored), scored)
     translation = read_scored(scored)
-    kind = "translations" if translation.tokens is None else "hypotheses"
-    lines = translation.text if translation.tokens is None else translation.tokens
-    text = "".join(f"{line}\n" for line in lines).encode()
+    kind, text = _scored_text(translation)
     name = f"{test_set}.{record['target_lang'] or 'txt'}.gz"
     references = {
         key: scored.parent / record["files"][key]
@@ -90,6 +88,15 @@ def _kept_record(scored: Path, test_set: str) -> tuple[dict[str, Any], str, byte
     checksums = {key: sha256(path) for key, path in references.items()}
     checksums[kind] = hashlib.sha256(text).hexdigest()
     return record | {"files": {kind: name} | named, "sha256": checksums}, name, text
+
+
+def _scored_text(translation: Translation) -> tuple[str, bytes]:
+    """What was scored, and what a record calls it."""
+    if translation.tokens is None:
+        kind, lines = "translations", translation.text
+    else:
+        kind, lines = "hypotheses", translation.tokens
+    return kind, "".join(f"{line}\n" for line in lines).encode()
 
 
 def _validations(run: Path) -> list[dict[str, Any]]:
@@ -128,9 +135,8 @@ def kept_translations(
             for key, file in record["files"].items()
         }
         translation = scored_translation(record, files)
-        lines = translation.text if translation.tokens is None else translation.tokens
-        found = hashlib.sha256("".join(f"{line}\n" for line in lines).encode()).hexdigest()
-        if found not in record["sha256"].values():
+        kind, text = _scored_text(translation)
+        if record["sha256"].get(kind) != hashlib.sha256(text).hexdigest():
             raise ValueError(f"{folder}: the translations of {test_set} are not those kept")
         yield test_set, record, translation
 

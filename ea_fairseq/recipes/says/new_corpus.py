@@ -14,6 +14,7 @@ from itertools import islice
 from pathlib import Path
 
 from ...corpus.config import LANGUAGE
+from ...corpus.readers import column_of
 from ...files import check_is_text, new_folder, write_lines
 
 #: Pairs held out for each of validation and test, at most, and as a part of all.
@@ -237,13 +238,7 @@ def sides_of(files: list[Path]) -> list[Callable[[], Iterator[str]]]:
 
 
 def _column(file: Path, column: int) -> Iterator[str]:
-    for number, line in enumerate(_lines(file), start=1):
-        columns = line.split("\t", 2)
-        if len(columns) < 2:
-            raise ValueError(
-                f"--files {file}: line {number} has no tab: source, tab, target are expected"
-            )
-        yield columns[column]
+    return column_of(_lines(file), column, f"--files {file}")
 
 
 def languages_of(files: list[Path]) -> tuple[str, str]:
