@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from ..attention import build_transform
 from ..attention.contract import at_least_float32
+from ..attention.functional import check_carry
 from ..errors import UserError
 
 try:
@@ -119,7 +120,8 @@ class EvolvingGATConv(GATConv):
             dropout (edges, heads)
 
         Raises:
-            UserError: ``edge_index`` is no such tensor, or the carry is of other edges or heads
+            UserError: ``edge_index`` is no such tensor, the carry is of other edges or heads, or it
+                is missing above the first layer, or is there in it
         """
         nodes = self.lin(x).view(-1, self.heads, self.out_channels)
         if not has_loops:
@@ -129,6 +131,7 @@ class EvolvingGATConv(GATConv):
                 f"carry must be of the {edge_index.size(1)} edges and {self.heads} heads here, "
                 f"(edges, heads), not {tuple(carry.shape)}"
             )
+        check_carry(self.transform, carry)
         carry, probs = self._attend(nodes, edge_index, edge_attr, carry)
         dropped = F.dropout(probs, self.dropout, self.training).to(nodes.dtype)
         output = self.propagate(edge_index, x=(nodes, nodes), alpha=dropped, size=None)

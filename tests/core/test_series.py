@@ -410,6 +410,7 @@ def test_files_that_are_no_model_are_refused_in_one_line(tmp_path):
     [
         ({"attention": {"p": 0.3}}, "p times embed_dim 8 a whole number, not 0.3"),
         ({"attention": {"p": 1.5}}, r"p must be in \[0, 1\]"),
+        ({"attention": {"p": "0.5"}}, "p must be in .* not '0.5'"),
         ({"attention": {"variant": "evolved"}}, "variant must be one of"),
         ({"attention": {"alpha": 2}}, r"alpha must be a number in \[0, 1\]"),
         ({"attention": {"num_heads": 3}}, "num_heads must divide embed_dim 8, not 3"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from numbers import Real
 from typing import Any
 
 import torch
@@ -162,9 +163,10 @@ def attended_width(embed_dim: int, p: float) -> int:
     Raises:
         UserError: they are no whole number from 0 to d
     """
-    width = round(p * embed_dim)
-    if not 0 <= width <= embed_dim or abs(width - p * embed_dim) > 1e-6:
+    exact = p * embed_dim if isinstance(p, Real) else -1.0
+    width = round(exact)
+    if not 0 <= width <= embed_dim or abs(width - exact) > 1e-6:
         raise UserError(
-            f"p must be in [0, 1], and p times embed_dim {embed_dim} a whole number, not {p}"
+            f"p must be in [0, 1], and p times embed_dim {embed_dim} a whole number, not {p!r}"
         )
     return width
