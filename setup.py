@@ -54,7 +54,7 @@ setup(
     package_dir={"": "."},
     package_data={
         "ea_fairseq": ["py.typed"],
-        "ea_fairseq.kernels": ["*.cpp", "*.h"],
+        "ea_fairseq.kernels.cpp": ["*.cpp", "*.h"],
         "ea_fairseq.page": ["page.*"],
     },
     cmdclass={"build_py": BuildWithRecipes},

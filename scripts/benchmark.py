@@ -237,7 +237,7 @@ def environment(setting: Any) -> dict[str, Any]:
     import torch
     from benchmarks.isa import instruction_sets, processor
 
-    from ea_fairseq.kernels.library import load_library
+    from ea_fairseq.kernels.cpp.library import load_library
 
     return {
         "processor": torch.cuda.get_device_name() if setting.device == "cuda" else processor(),

@@ -154,7 +154,7 @@ def kernels(check: Check) -> dict[str, Any]:
     """
     ask = (
         "import logging, torch; logging.basicConfig(format='%(message)s');"
-        "from ea_fairseq.kernels.ways import way;"
+        "from ea_fairseq.kernels.backend import way;"
         "print(way(torch.zeros(1, 1, 1, 8, device='cuda'), 1, 3))"
     )
     *said, taken = check.run("kernels", "-c", ask).strip().splitlines()

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from ..attention.variants import zero_hidden
 from ..errors import UserError
-from ..kernels.library import torch_alone
+from ..kernels.cpp.library import torch_alone
 from ..models.branches import BranchedAttention
 from ..models.multihead_attention import TransformedAttention
 

@@ -25,9 +25,9 @@ from torch import Tensor, nn
 from ..attention.scores import ScoreFunction
 from ..attention.variants.evolving import EvolvingLogits
 from ..attention.variants.plain import PlainLogits
+from ..kernels.cpp.library import is_available
 from ..kernels.fused_decoder import DecoderLayerParts, DecoderParts, FusedDecoder
 from ..kernels.fused_encoder import EncoderLayerParts, FusedEncoder
-from ..kernels.library import is_available
 from ..kernels.transformer_parts import (
     LARGEST_KERNEL,
     AttentionParts,

@@ -6,7 +6,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from .library import call, first_gradient, is_available
+from .cpp.library import call, first_gradient, is_available
 
 
 def dropout_add(x: Tensor, residual: Tensor, p: float) -> Tensor:

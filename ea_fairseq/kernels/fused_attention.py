@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from .library import (
+from .backend import way
+from .cpp.library import (
     Heads,
     address,
     call,
@@ -19,7 +20,6 @@ from .library import (
     visible_rows,
     with_rows,
 )
-from .ways import way
 
 if TYPE_CHECKING:
     from ..attention.contract import AttentionArgs
@@ -49,8 +49,8 @@ def fused_attention(
 
     Equal, to rounding, to ``EvolvingLogits``, a masked softmax, dropout and a product one after
     the other. Only ``queries``, ``keys``, ``values`` and ``carry`` are kept for the gradient, from
-    which the maps are computed again. By C++ or by Triton, see :mod:`.ways`; on a GPU dropout draws
-    other numbers than torch's.
+    which the maps are computed again. By C++ or by Triton, see :mod:`.backend`; on a GPU dropout
+    draws other numbers than torch's.
 
     Args:
         queries: (batch, heads, tgt_len, head_dim), not yet scaled
@@ -74,7 +74,7 @@ def fused_attention(
     inputs = queries, keys, values, visible, carry, kernel.contiguous(), offsets.contiguous()
     settings = args.scaling, args.dropout, need_carry, args.need_probs
     if way(queries, keys.size(2), kernel.size(-1)) == "triton":
-        from .triton_attention import attention
+        from .triton.attention import attention
 
         return attention(*inputs, evolution, args.causal, *settings)
     return _FusedAttention.apply(*inputs, evolution, *settings)

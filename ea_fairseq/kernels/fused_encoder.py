@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from .library import Held, address, call, fields
+from .cpp.library import Held, address, call, fields
 from .transformer_parts import (
     Attention,
     AttentionParts,

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
+from .backend import way
+from .cpp.library import Heads, address, call, fields, heads_of, visible_rows, with_rows
 from .fused_attention import Evolution
-from .library import Heads, address, call, fields, heads_of, visible_rows, with_rows
-from .ways import way
 
 if TYPE_CHECKING:
     from ..attention.cached_heads import CachedHeads
@@ -60,7 +60,7 @@ def fused_step(
     rows = None if cached.rows is None else cached.rows.contiguous()
     keys, values = with_rows(cached.keys), with_rows(cached.values)
     if way(queries, src_len, kernel.size(-1), keys.numel()) == "triton":
-        from .triton_step import evolving_attention_step
+        from .triton.step import evolving_attention_step
 
         output, evolved, probs, pending, rows_visible = evolving_attention_step(
             *(queries, keys, values, rows, visible, None if carry is None else carry.float()),

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from torch import Tensor, nn
 
-from .library import address, fields
+from .cpp.library import address, fields
 
 Kept = list[Tensor]  # what pointers point to
 

@@ -18,7 +18,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
 from ..attention.variants import architectures
-from ..kernels.library import torch_alone
+from ..kernels.cpp.library import torch_alone
 
 
 def every_architecture() -> list[str]:

@@ -55,7 +55,7 @@ def _ways(
 ) -> dict[str, Callable[[], object]]:
     from ea_fairseq.attention.contract import AttentionArgs
     from ea_fairseq.attention.variants.evolving import EvolvingLogits
-    from ea_fairseq.kernels.library import torch_alone
+    from ea_fairseq.kernels.cpp.library import torch_alone
 
     torch.manual_seed(1)
     dtype, device = getattr(torch, setting.dtype), setting.device

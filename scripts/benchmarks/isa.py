@@ -59,6 +59,6 @@ def instruction_sets() -> str:
     """What our library was built for, and what torch's operators take."""
     import torch
 
-    from ea_fairseq.kernels.build import target
+    from ea_fairseq.kernels.cpp.build import target
 
     return f"ours built for {target()}, torch's {torch.backends.cpu.get_cpu_capability()}"

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import torch
 
-from ea_fairseq.kernels.library import torch_alone
+from ea_fairseq.kernels.cpp.library import torch_alone
 
 from .models import Batch, Setting, Training, batch
 

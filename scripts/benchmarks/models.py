@@ -62,7 +62,7 @@ class OnTorchAlone:
         self._inner = inner
 
     def __getattr__(self, name: str) -> Callable[..., Any]:
-        from ea_fairseq.kernels.library import torch_alone
+        from ea_fairseq.kernels.cpp.library import torch_alone
 
         return torch_alone()(getattr(self._inner, name))
 

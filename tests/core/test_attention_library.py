@@ -25,7 +25,7 @@ from ea_fairseq.attention import (
 from ea_fairseq.attention.contract import Place
 from ea_fairseq.attention.functional import _without_overlap
 from ea_fairseq.errors import UserError
-from ea_fairseq.kernels.library import torch_alone
+from ea_fairseq.kernels.cpp.library import torch_alone
 
 WIDTH, HEADS, LENGTHS = 12, 4, (6, 4, 1, 3, 6)
 STRONG = {"beta": 0.6, "kernel_size": 3}

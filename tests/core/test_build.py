@@ -11,7 +11,7 @@ import pytest
 from compiled import needs_compiler
 
 from ea_fairseq.errors import UserError
-from ea_fairseq.kernels import build, library
+from ea_fairseq.kernels.cpp import build, library
 
 # In the compiler's place: gives out the library that is there already, and notes that it did.
 COPYING = """

@@ -6,8 +6,8 @@ import compare_losses
 
 from ea_fairseq.attention.contract import zero_hidden
 from ea_fairseq.attention.variants import evolving
-from ea_fairseq.kernels import library
-from ea_fairseq.kernels.library import torch_alone
+from ea_fairseq.kernels.cpp import library
+from ea_fairseq.kernels.cpp.library import torch_alone
 
 FEW = ["--updates", "4"]
 

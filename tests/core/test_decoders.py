@@ -19,8 +19,8 @@ from ea_fairseq.inference.compiled_models import compiled_model
 from ea_fairseq.inference.decoders import CompiledDecoder
 from ea_fairseq.inference.model_folder import Search
 from ea_fairseq.inference.search import BeamSearch, _Batch
+from ea_fairseq.kernels.cpp.library import torch_alone
 from ea_fairseq.kernels.fused_decoder import Rules
-from ea_fairseq.kernels.library import torch_alone
 
 pytestmark = needs_compiler
 

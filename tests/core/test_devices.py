@@ -11,7 +11,7 @@ import torch
 from small_models import EOS, TINY, build_strong, padded, sentences, settings_of
 
 from ea_fairseq.attention.variants import VARIANTS
-from ea_fairseq.kernels.library import torch_alone
+from ea_fairseq.kernels.cpp.library import torch_alone
 
 SIZES = {**TINY, "encoder_layers": 2, "decoder_layers": 2}
 

@@ -29,7 +29,7 @@ from ea_fairseq.attention.configuration import EAOptions
 from ea_fairseq.attention.scores import SCORES
 from ea_fairseq.attention.variants import VARIANTS
 from ea_fairseq.errors import UserError
-from ea_fairseq.kernels.library import switch, torch_alone
+from ea_fairseq.kernels.cpp.library import switch, torch_alone
 
 ALL = ",".join(REGIONS)
 # Every variant with each of its sets of options; every property below is held to all.

@@ -17,8 +17,8 @@ from ea_fairseq.commands.translate import main
 from ea_fairseq.errors import UserError
 from ea_fairseq.inference.model_folder import Search
 from ea_fairseq.inference.search import BeamSearch
-from ea_fairseq.kernels.build import FLAGS, FOLDER, compiler
-from ea_fairseq.kernels.library import torch_alone
+from ea_fairseq.kernels.cpp.build import FLAGS, FOLDER, compiler
+from ea_fairseq.kernels.cpp.library import torch_alone
 
 pytestmark = needs_compiler
 

@@ -14,7 +14,8 @@ from ea_fairseq.attention.cached_heads import CachedHeads
 from ea_fairseq.attention.contract import AttentionArgs
 from ea_fairseq.attention.variants import evolving
 from ea_fairseq.errors import UserError
-from ea_fairseq.kernels import fused_encoder, fused_step, library, transformer_parts
+from ea_fairseq.kernels import fused_encoder, fused_step, transformer_parts
+from ea_fairseq.kernels.cpp import library
 from ea_fairseq.kernels.dropout import dropout_add
 
 
@@ -25,7 +26,8 @@ def assert_equal_to_torch(transform, tensors, visible, dropout=0.0):
     single = tensors[0].dtype == torch.float32
     for ours, theirs in zip(compiled, expected, strict=True):
         scale = 1 + theirs.abs().max().item()
-        torch.testing.assert_close(ours, theirs, rtol=0, atol=scale * (3e-6 if single else 1e-14))
+        # A bias' gradient is a sum over the whole map: each width of vectors has its own order.
+        torch.testing.assert_close(ours, theirs, rtol=0, atol=scale * (1e-5 if single else 1e-14))
 
 
 @needs_compiler

@@ -8,7 +8,7 @@ from fairseq.sequence_generator import SequenceGenerator
 from reference import REGIONS
 from small_models import EOS, PAD, TINY, VOCABULARY, build_strong, dictionary, padded, sentences
 
-from ea_fairseq.kernels.library import torch_alone
+from ea_fairseq.kernels.cpp.library import torch_alone
 
 LENGTHS = range(1, 13)
 SMALL = {**TINY, "encoder_layers": 2, "decoder_layers": 2}

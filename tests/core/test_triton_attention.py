@@ -13,8 +13,8 @@ from triton_forms import LARGE
 from ea_fairseq.attention.cached_heads import CachedHeads
 from ea_fairseq.attention.contract import AttentionArgs
 from ea_fairseq.errors import UserError
-from ea_fairseq.kernels.library import torch_alone
-from ea_fairseq.kernels.ways import way
+from ea_fairseq.kernels.backend import way
+from ea_fairseq.kernels.cpp.library import torch_alone
 
 pytestmark = on_triton
 REGIONS = ("encoder", "decoder", "encoder-decoder")
@@ -23,7 +23,7 @@ REGIONS = ("encoder", "decoder", "encoder-decoder")
 @pytest.fixture(autouse=True)
 def _unwritten(monkeypatch):
     """What a launch has not written is NaN, or a relu that lets all through."""
-    from ea_fairseq.kernels.triton_attention import _Attention
+    from ea_fairseq.kernels.triton.attention import _Attention
 
     def filled(new):
         def new_and_filled(self):
@@ -136,7 +136,7 @@ def test_causal_maps_have_the_bits_of_whole_ones(
 ):
     """But for the kernel's gradient, which is summed in other parts."""
     if not ON_GPU:  # fewer and larger blocks of pixels for that: they take most of the time
-        from ea_fairseq.kernels import triton_attention
+        from ea_fairseq.kernels.triton import attention as triton_attention
 
         sums = triton_attention.weight_sums
         larger = {"BLOCK": 256}
@@ -162,7 +162,7 @@ def test_causal_maps_have_the_bits_of_whole_ones(
 @pytest.mark.parametrize("carried", [False, True])
 def test_of_causal_maps_the_diagonal_and_below_are_read_and_written(carried, monkeypatch):
     """All of it, and above it zeros alone, in what leaves."""
-    from ea_fairseq.kernels.triton_attention import _Attention, backward, forward
+    from ea_fairseq.kernels.triton.attention import _Attention, backward, forward
 
     maps = []
 
@@ -396,8 +396,8 @@ def test_steps_in_half_precision_have_its_rounding_alone():
 
 @pytest.mark.thorough
 def test_torch_knows_the_operators():
-    from ea_fairseq.kernels.triton_attention import evolving_attention
-    from ea_fairseq.kernels.triton_step import evolving_attention_step
+    from ea_fairseq.kernels.triton.attention import evolving_attention
+    from ea_fairseq.kernels.triton.step import evolving_attention_step
 
     transform, tensors, visible = case("encoder", 2, (2, 3, 3), 3)
     kernel, bias = transform.convolution.kernel(), transform.convolution.bias

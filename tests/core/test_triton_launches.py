@@ -9,7 +9,8 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 pytest.importorskip("triton", reason="comes with torch's builds for GPUs")
-from ea_fairseq.kernels import triton_attention, triton_step  # noqa: E402
+from ea_fairseq.kernels.triton import attention as triton_attention  # noqa: E402
+from ea_fairseq.kernels.triton import step as triton_step  # noqa: E402
 
 HERE = torch.device("cuda", 1)
 
@@ -104,7 +105,7 @@ def test_products_of_float32_are_cut_where_the_user_says_so():
     """In either way; in a process of its own, since torch does not take back how it was told."""
     ask = """if True:
         import torch
-        from ea_fairseq.kernels.triton_attention import blocks
+        from ea_fairseq.kernels.triton.attention import blocks
 
         def show():
             print(*(blocks(dtype, 8)["PRECISION"] for dtype in (torch.float32, torch.bfloat16)))

@@ -10,7 +10,7 @@ import torch
 from small_models import EOS, beam_search, build_strong, padded, score, sentences
 from triton_device import DEVICE, ON_GPU, exact_interpreter, on_triton  # noqa: F401
 
-from ea_fairseq.kernels import ways
+from ea_fairseq.kernels import backend
 
 pytestmark = [on_triton, pytest.mark.usefixtures("exact_interpreter")]
 TYPES = [torch.float32, torch.float16, torch.bfloat16]
@@ -65,7 +65,7 @@ def case(seed=0):
 @pytest.fixture(autouse=True)
 def taken(monkeypatch):
     """The ways that attentions took."""
-    found, way = [], ways.way
+    found, way = [], backend.way
 
     def noted(*args):
         found.append((args[0].dtype, way(*args)))

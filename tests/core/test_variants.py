@@ -23,7 +23,7 @@ from ea_fairseq.attention.variants import (
     zero_hidden,
 )
 from ea_fairseq.errors import UserError
-from ea_fairseq.kernels.library import switch
+from ea_fairseq.kernels.cpp.library import switch
 
 # In the second pass of scripts/test.sh: of the other variants nothing is compiled.
 CASES = [case for case in contract.cases() if switch() != "0" or case[0] == "evolving"]

@@ -5,7 +5,7 @@ import os
 import pytest
 import torch
 
-from ea_fairseq.kernels.ways import CAPABILITY, interprets
+from ea_fairseq.kernels.backend import CAPABILITY, interprets
 
 # One that takes the kernels: of others they must not be asked for.
 ON_GPU = (

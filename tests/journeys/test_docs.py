@@ -23,8 +23,8 @@ MODEL = "work/runs/my.de-en/ea_transformer_lite/seed1/model"
 # Where everything of ours comes from, the compiled library's source too.
 LOADED = """
 import sys
-from ea_fairseq.kernels import build
-from ea_fairseq.kernels.library import load_library
+from ea_fairseq.kernels.cpp import build
+from ea_fairseq.kernels.cpp.library import load_library
 assert load_library() is not None or build.compiler() is None
 files = [str(getattr(module, "__file__", "")) for module in sys.modules.values()]
 print("loaded:", *(file for file in files if "ea_fairseq" in file), sep="\\n")

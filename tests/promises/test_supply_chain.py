@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from fairseq_commands import corpus, generation, run, training
 
-from ea_fairseq.kernels.build import compiler
+from ea_fairseq.kernels.cpp.build import compiler
 
 ROOT = Path(__file__).resolve().parents[2]
 FILES = [path for name in ("ea_fairseq", "scripts") for path in sorted((ROOT / name).rglob("*.py"))]

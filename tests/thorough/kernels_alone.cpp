@@ -4,8 +4,8 @@
 #include <cstdio>
 #include <random>
 
-#include "../ea_fairseq/kernels/attention.cpp"
-#include "../ea_fairseq/kernels/linear.h"
+#include "../../ea_fairseq/kernels/cpp/attention.cpp"
+#include "../../ea_fairseq/kernels/cpp/linear.h"
 
 namespace {
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from ea_fairseq.kernels.build import compiler
+from ea_fairseq.kernels.cpp.build import compiler
 
 SCRIPT = Path(__file__).resolve().parents[2] / "scripts" / "sanitize.sh"
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from compiled import needs_compiler
 
-from ea_fairseq.kernels import build
+from ea_fairseq.kernels.cpp import build
 
 TESTS = Path(__file__).resolve().parents[1]
 # Each holds what is compiled to torch, or to loops, with sizes on both sides of any vector's.
@@ -80,7 +80,11 @@ def test_clang_builds_it_too(tmp_path):
         pytest.skip("no clang++")
     environment = {**os.environ, "CXX": "clang++", "XDG_CACHE_HOME": str(tmp_path)}
     found = subprocess.run(
-        [sys.executable, "-c", "from ea_fairseq.kernels.library import *; print(load_library())"],
+        [
+            sys.executable,
+            "-c",
+            "from ea_fairseq.kernels.cpp.library import *; print(load_library())",
+        ],
         env={**environment, "EA_FAIRSEQ_NATIVE": "1", "EA_FAIRSEQ_MARCH": "native"},
         capture_output=True,
         text=True,

@@ -4,7 +4,7 @@ import pytest
 import torch
 from triton_forms import HALF_AND_SINGLE, SHARED, compiling, launch_all
 
-from ea_fairseq.kernels.ways import interprets
+from ea_fairseq.kernels.backend import interprets
 
 pytest.importorskip("triton", reason="comes with torch's builds for GPUs")
 pytestmark = pytest.mark.skipif(interprets(), reason="interpreted, Triton compiles nothing")

@@ -70,10 +70,10 @@ def compiling(backend: str, arch: int | str, warp: int = 32) -> Iterator[list[Fo
     from triton.backends.compiler import GPUTarget
     from triton.runtime import driver, jit
 
-    from ea_fairseq.kernels import triton_launches
+    from ea_fairseq.kernels.triton import launches
 
     forms, launch = [], jit.JITFunction.run
-    amd, triton_launches.AMD = triton_launches.AMD, backend == "hip"
+    amd, launches.AMD = launches.AMD, backend == "hip"
 
     def compile_alone(self, *args, grid, warmup, **kwargs):
         log = io.StringIO()
@@ -97,7 +97,7 @@ def compiling(backend: str, arch: int | str, warp: int = 32) -> Iterator[list[Fo
     finally:
         jit.JITFunction.run = launch
         driver._active = None
-        triton_launches.AMD = amd
+        launches.AMD = amd
 
 
 def launch_all(
@@ -106,7 +106,8 @@ def launch_all(
     """Forward, backward and a step, with everything that a launch can have, or with nothing that it
     can do without; maps of a kernel that is read on its diagonal and below alone are causal, as the
     decoder's are."""
-    from ea_fairseq.kernels import triton_attention, triton_step
+    from ea_fairseq.kernels.triton import attention as triton_attention
+    from ea_fairseq.kernels.triton import step as triton_step
 
     def given(tensor):
         return tensor if optional else None
@@ -171,8 +172,8 @@ def interpret() -> None:
     sys.path.append(str(Path(__file__).resolve().parents[1] / "helpers"))
     from attention_cases import attention_inputs, results
 
-    from ea_fairseq.kernels.library import torch_alone
-    from ea_fairseq.kernels.ways import way
+    from ea_fairseq.kernels.backend import way
+    from ea_fairseq.kernels.cpp.library import torch_alone
 
     for attention, (heads, lengths, size) in itertools.product(
         ("encoder", "decoder", "encoder-decoder"), LARGE

@@ -17,7 +17,7 @@ from benchmarks.timing import Comparison, alternate
 from fairseq.models import FairseqEncoderDecoderModel
 
 from ea_fairseq.attention.variants.evolving import EvolvingLogits
-from ea_fairseq.kernels.build import compiler
+from ea_fairseq.kernels.cpp.build import compiler
 
 SCRIPTS = Path(benchmark.__file__).parent
 SMALL = Setting(vocabulary=50, threads=1)

@@ -17,7 +17,7 @@ from ea_fairseq import Translator
 from ea_fairseq.errors import UserError
 from ea_fairseq.inference.model_folder import Longest, Search
 from ea_fairseq.inference.translator import Translation
-from ea_fairseq.kernels.library import torch_alone
+from ea_fairseq.kernels.cpp.library import torch_alone
 from ea_fairseq.page import api
 from ea_fairseq.text.processing import TextSettings
 from ea_fairseq.text.tokens import Tokenization

@@ -7,10 +7,10 @@ import torch
 from torch import Tensor, nn
 
 from ...errors import UserError
+from ...kernels.backend import way
+from ...kernels.cpp.library import needs_gradient
 from ...kernels.fused_attention import Evolution, fused_attention
 from ...kernels.fused_step import fused_step
-from ...kernels.library import needs_gradient
-from ...kernels.ways import way
 from ..cached_heads import CachedHeads
 from ..contract import (
     AttentionArgs,

@@ -1,16 +1,16 @@
-"""One step of decoding with evolving attention on a GPU: what each launch of triton_step.py
+"""One step of decoding with evolving attention on a GPU: what each launch of step.py
 computes.
 
 Same equations as ea_fairseq/attention (variants/evolving.py, `MapConvolution.step`), for one
 row of each map; a program does a hypothesis. Keys and values lie by position and row, as the
-decoder keeps them. What names in capitals stand for, triton_attention_kernels.py says; COLUMNS are
+decoder keeps them. What names in capitals stand for, attention_kernels.py says; COLUMNS are
 a block of the row's.
 """
 
 import triton
 import triton.language as tl
 
-from .triton_launches import SIZES, start_of_head
+from .launches import SIZES, start_of_head
 
 
 @triton.jit

@@ -8,7 +8,7 @@ import re
 import torch
 from torch import Tensor
 
-from .library import SWITCH, constant_when_traced, is_available, is_switched_off, switch
+from .cpp.library import SWITCH, constant_when_traced, is_available, is_switched_off, switch
 
 logger = logging.getLogger(__name__)
 
@@ -111,7 +111,7 @@ def _fault(index: int | None) -> str | None:
         torch.OutOfMemoryError: which says nothing about Triton
     """
     try:
-        from .triton_launches import start
+        from .triton.launches import start
 
         start(torch.device("cuda", index))
     except torch.OutOfMemoryError:

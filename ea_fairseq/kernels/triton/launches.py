@@ -1,5 +1,5 @@
 """What all of Triton's kernels and their launches share; the kernels themselves are in
-triton_attention_kernels.py and triton_step_kernels.py."""
+attention_kernels.py and step_kernels.py."""
 
 import contextlib
 

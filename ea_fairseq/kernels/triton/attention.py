@@ -7,9 +7,9 @@ import torch
 import triton
 from torch import Tensor
 
-from . import triton_attention_kernels as kernels
-from .library import first_gradient
-from .triton_launches import exact, on_device_of, registers
+from ..cpp.library import first_gradient
+from . import attention_kernels as kernels
+from .launches import exact, on_device_of, registers
 
 
 def attention(

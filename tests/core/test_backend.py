@@ -9,7 +9,8 @@ import torch
 from compiled import needs_compiler
 
 from ea_fairseq.errors import UserError
-from ea_fairseq.kernels import library, ways
+from ea_fairseq.kernels import backend
+from ea_fairseq.kernels.cpp import library
 
 
 @pytest.fixture
@@ -20,10 +21,10 @@ def gpu(monkeypatch, caplog):
 
     def gpu(shape=(2, 4, 5, 8), dtype=torch.float32, kernel_size=3, src_len=7, cached=0, **machine):
         machine = {"capability": (9, 0), "triton": "3.7.1", "hip": None, "fault": None, **machine}
-        monkeypatch.setattr(ways, "_fault", lambda _: machine["fault"])
+        monkeypatch.setattr(backend, "_fault", lambda _: machine["fault"])
         monkeypatch.setenv("TRITON_INTERPRET", machine.get("interpreted", "0"))
-        ways._triton_runs_on_gpu.cache_clear()
-        ways._say.cache_clear()
+        backend._triton_runs_on_gpu.cache_clear()
+        backend._say.cache_clear()
         monkeypatch.setattr(torch.cuda, "get_device_name", lambda _: "a chip")
         monkeypatch.setattr(torch.cuda, "get_device_capability", lambda _: machine["capability"])
         monkeypatch.setattr(torch.version, "hip", machine["hip"])
@@ -33,12 +34,12 @@ def gpu(monkeypatch, caplog):
         queries = SimpleNamespace(device=device, dtype=dtype, shape=torch.Size(shape))
         caplog.clear()
         with caplog.at_level(logging.WARNING):
-            found = {ways.way(queries, src_len, kernel_size, cached) for _ in range(3)}
+            found = {backend.way(queries, src_len, kernel_size, cached) for _ in range(3)}
         return *found, caplog.messages
 
     yield gpu
-    ways._triton_runs_on_gpu.cache_clear()
-    ways._say.cache_clear()
+    backend._triton_runs_on_gpu.cache_clear()
+    backend._say.cache_clear()
 
 
 def test_what_is_constant_when_traced_is_marked_as_torch_marks_it():
@@ -99,27 +100,27 @@ def test_what_is_empty_needs_no_launch(gpu, empty):
 )
 def test_a_kernel_that_does_not_start_says_why_in_a_line(monkeypatch, fault, said):
     pytest.importorskip("triton", reason="comes with torch's builds for GPUs")
-    from ea_fairseq.kernels import triton_launches
+    from ea_fairseq.kernels.triton import launches
 
     def start(device):
         assert device == torch.device("cuda", 1)
         raise fault
 
-    monkeypatch.setattr(triton_launches, "start", start)
-    assert ways._fault(1) == said
+    monkeypatch.setattr(launches, "start", start)
+    assert backend._fault(1) == said
 
 
 def test_want_of_memory_says_nothing_about_triton(monkeypatch):
     """Kept as a fault, it would leave a training without kernels from then on."""
     pytest.importorskip("triton", reason="comes with torch's builds for GPUs")
-    from ea_fairseq.kernels import triton_launches
+    from ea_fairseq.kernels.triton import launches
 
     def start(device):
         raise torch.OutOfMemoryError("CUDA out of memory")
 
-    monkeypatch.setattr(triton_launches, "start", start)
+    monkeypatch.setattr(launches, "start", start)
     with pytest.raises(torch.OutOfMemoryError):
-        ways._fault(1)
+        backend._fault(1)
 
 
 @pytest.mark.parametrize("switch, way", [("0", "torch"), ("cpp", "torch"), ("triton", "triton")])
@@ -142,15 +143,15 @@ def test_a_wrong_switch_is_refused_on_a_gpu_too(gpu, monkeypatch):
 def test_torch_alone_is_torch_everywhere(gpu):
     with library.torch_alone():
         assert gpu() == ("torch", [])
-        assert ways.way(torch.zeros(1, 2, 3, 4), 5, 3) == "torch"
+        assert backend.way(torch.zeros(1, 2, 3, 4), 5, 3) == "torch"
 
 
 @needs_compiler
 def test_the_cpu_takes_cpp_except_in_half_precision(monkeypatch):
     library.load_library.cache_clear()
     monkeypatch.delenv("EA_FAIRSEQ_NATIVE", raising=False)
-    assert ways.way(torch.zeros(1, 2, 3, 4), 5, 3) == "cpp"
-    assert ways.way(torch.zeros(1, 2, 3, 4).half(), 5, 3) == "torch"
+    assert backend.way(torch.zeros(1, 2, 3, 4), 5, 3) == "cpp"
+    assert backend.way(torch.zeros(1, 2, 3, 4).half(), 5, 3) == "torch"
 
 
 @pytest.mark.parametrize("interpreted, way", [("1", "triton"), ("0", "torch")])
@@ -158,5 +159,5 @@ def test_the_cpu_takes_triton_where_it_is_interpreted(monkeypatch, interpreted, 
     library.load_library.cache_clear()
     monkeypatch.setenv("EA_FAIRSEQ_NATIVE", "triton")
     monkeypatch.setenv("TRITON_INTERPRET", interpreted)
-    assert ways.way(torch.zeros(1, 2, 3, 4), 5, 3) == way
+    assert backend.way(torch.zeros(1, 2, 3, 4), 5, 3) == way
     library.load_library.cache_clear()

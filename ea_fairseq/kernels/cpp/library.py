@@ -19,7 +19,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..errors import UserError
+from ...errors import UserError
 from .build import built, compiler
 
 logger = logging.getLogger(__name__)

@@ -4,8 +4,8 @@ import torch
 import triton
 from torch import Tensor
 
-from . import triton_step_kernels as kernels
-from .triton_launches import on_device_of, registers
+from . import step_kernels as kernels
+from .launches import on_device_of, registers
 
 
 def step(

@@ -15,8 +15,8 @@ import tempfile
 import time
 from pathlib import Path
 
-from ..errors import UserError
-from ..files import force_to_disk, sha256
+from ...errors import UserError
+from ...files import force_to_disk, sha256
 
 logger = logging.getLogger(__name__)
 

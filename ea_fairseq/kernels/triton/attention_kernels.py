@@ -1,4 +1,4 @@
-"""Evolving attention's maps on a GPU: what each launch of triton_attention.py computes.
+"""Evolving attention's maps on a GPU: what each launch of attention.py computes.
 
 Same equations as ea_fairseq/attention (contract.py, convolution.py, variants/evolving.py). Maps are
 contiguous (batch, heads, tgt_len, src_len) of float32, whatever the type of queries, keys and
@@ -28,7 +28,7 @@ Names in capitals are constants of a compiled form:
 import triton
 import triton.language as tl
 
-from .triton_launches import SIZES, start_of_head
+from .launches import SIZES, start_of_head
 
 
 @triton.jit

@@ -1,0 +1,1 @@
+"""Kernels for GPUs, in Triton: whole maps (`attention`) and one row of decoding (`step`)."""
