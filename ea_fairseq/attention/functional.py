@@ -64,8 +64,7 @@ def build_transform(
             would have no effect
     """
     check_variant(variant, kind)
-    if num_heads < 1:
-        raise UserError(f"num_heads must be at least 1, not {num_heads}")
+    check_sizes(num_heads=num_heads, head_dim=head_dim, num_layers=num_layers)
     if not 0 <= layer < num_layers:
         raise UserError(f"layer must be from 0 to {num_layers - 1} (num_layers - 1), not {layer}")
     if convolution is None or isinstance(convolution, str | tuple | list):
@@ -96,6 +95,17 @@ def check_variant(variant: str, kind: str) -> None:
     serves = VARIANTS[variant].serves
     if kind not in serves:
         raise UserError(f"{variant} serves {listed(serves)} attention, not kind={kind!r}")
+
+
+def check_sizes(**sizes: int) -> None:
+    """Refuses what is no whole number from 1 on.
+
+    Raises:
+        UserError: naming it
+    """
+    for name, size in sizes.items():
+        if isinstance(size, bool) or not isinstance(size, int) or size < 1:
+            raise UserError(f"{name} must be a whole number from 1 on, not {size!r}")
 
 
 def read_options(variant: str, kind: str, given: dict[str, Any]) -> VariantOptions:
@@ -153,6 +163,21 @@ def check_carry(transform: LogitTransform, carry: Tensor | None) -> None:
         f"carry is missing: this attention is layer={layer} and goes on from what layer "
         f"{layer - 1} returned beside its output"
     )
+
+
+def check_state(state: State, batch: int) -> None:
+    """Refuses a transform's state that is not of this batch.
+
+    Raises:
+        UserError: naming the tensor
+    """
+    for name, kept in state.items():
+        if not isinstance(kept, Tensor) or kept.dim() == 0 or len(kept) != batch:
+            found = tuple(kept.shape) if isinstance(kept, Tensor) else type(kept).__name__
+            raise UserError(
+                f"state: {name} must be a tensor of {batch} rows, one of each hypothesis, as the "
+                f"step before returned it, not {found}"
+            )
 
 
 def _replace_convolution(
@@ -300,7 +325,13 @@ def attend_step_args(
     _check(queries, keys, values, args)
     if queries.size(2) != 1:
         raise UserError(f"attend_step: queries must have one row, not {queries.size(2)}")
+    if getattr(transform, "kind", None) == "encoder":
+        raise UserError(
+            "attend_step: transform must be of kind='decoder' or 'encoder-decoder', not 'encoder', "
+            "whose rows depend on later ones"
+        )
     check_carry(transform, args.carry)
+    check_state(state, queries.size(0))
     if scores is not None:
         queries, keys, args = _scored(scores, queries, keys, args)
     kept = (one.permute(2, 0, 1, 3).flatten(2) for one in (keys, values))

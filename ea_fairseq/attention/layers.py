@@ -12,7 +12,14 @@ from torch import Tensor, nn
 from ..errors import UserError
 from .cached_heads import Cache, reorder
 from .contract import AttentionArgs, Place, State
-from .functional import build_transform, check_bias, check_carry, visible_pairs
+from .functional import (
+    build_transform,
+    check_bias,
+    check_carry,
+    check_sizes,
+    check_state,
+    visible_pairs,
+)
 from .options import listed
 from .projected import ProjectedAttention
 from .scores.base import PRODUCT, build_scores, known_score
@@ -89,7 +96,8 @@ class Attention(ProjectedAttention):
         **options: Any,
     ):
         super().__init__()
-        if num_heads < 1 or embed_dim % num_heads:
+        check_sizes(embed_dim=embed_dim, num_heads=num_heads)
+        if embed_dim % num_heads:
             raise UserError(f"num_heads must divide embed_dim {embed_dim}, not {num_heads}")
         if kdim is not None and kind != "encoder-decoder":
             raise UserError(f"kdim is for kind='encoder-decoder', not {kind!r}")
@@ -227,6 +235,8 @@ class Attention(ProjectedAttention):
         if tgt_len != 1:
             raise UserError(f"query must be one position, not {tgt_len}")
         check_carry(self.transform, carry)
+        if not first:
+            _check_cache(cache, bsz)
         if self.kind == "decoder":
             src_len = 1 if first else 1 + cache.heads["rows"].size(1)
             _check_padding("padding", padding, (bsz, 1))
@@ -468,6 +478,20 @@ def _check_padding(name: str, padding: Tensor | None, shape: tuple[int, int]) ->
             f"{name} must be torch.bool {shape}, True where a token is padding (no mask over "
             f"pairs), not {_shown(padding)}"
         )
+
+
+def _check_cache(cache: AttentionCache, bsz: int) -> None:
+    heads = cache.heads
+    if "rows" in heads:
+        held = len(heads["rows"])
+    else:
+        held = heads["prev_value"].size(1) * int(heads["hypotheses"])
+    if held != bsz:
+        raise UserError(
+            f"query has {bsz} hypotheses and the cache {held}: cache.reorder(order) changes them, "
+            "and another search needs a new cache"
+        )
+    check_state(cache.state, bsz)
 
 
 def _check_maps(

@@ -14,6 +14,7 @@ from .cpp.library import (
     Heads,
     address,
     call,
+    check_types,
     fields,
     first_gradient,
     heads_of,
@@ -71,13 +72,17 @@ def fused_attention(
     visible = visible_rows(args.visible, bsz, tgt_len, keys.size(2))
     queries, keys, values = map(with_rows, (queries, keys, values))
     carry = None if args.carry is None else args.carry.contiguous()
-    inputs = queries, keys, values, visible, carry, kernel.contiguous(), offsets.contiguous()
+    inputs = queries, keys, values, visible, carry
     settings = args.scaling, args.dropout, need_carry, args.need_probs
     if way(queries, keys.size(2), kernel.size(-1)) == "triton":
         from .triton.attention import attention
 
-        return attention(*inputs, evolution, args.causal, *settings)
-    return _FusedAttention.apply(*inputs, evolution, *settings)
+        weights = kernel.contiguous(), offsets.contiguous()
+        return attention(*inputs, *weights, evolution, args.causal, *settings)
+    check_types(queries, keys=keys, values=values, carry=carry)
+    # As torch's convolution does it: in automatic mixed precision a module may make others.
+    weights = (one.to(queries.dtype).contiguous() for one in (kernel, offsets))
+    return _FusedAttention.apply(*inputs, *weights, evolution, *settings)
 
 
 class _FusedAttention(torch.autograd.Function):

@@ -8,8 +8,18 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
+from ..errors import UserError
 from .backend import way
-from .cpp.library import Heads, address, call, fields, heads_of, visible_rows, with_rows
+from .cpp.library import (
+    Heads,
+    address,
+    call,
+    check_types,
+    fields,
+    heads_of,
+    visible_rows,
+    with_rows,
+)
 from .fused_attention import Evolution
 
 if TYPE_CHECKING:
@@ -70,10 +80,16 @@ def fused_step(
         )
         state = {"pending": pending, "rows_visible": rows_visible}
         return output, evolved if need_carry else None, probs if need_probs else None, state
+    check_types(queries, keys=keys, values=values, carry=carry, pending=pending)
+    kernel, bias = kernel.to(queries.dtype), bias.to(queries.dtype)
+    _check_rows(bsz, src_len, cached)
+    columns = src_len + 2 * right
+    if state:
+        _check_state(pending, rows_visible, (bsz, 2 * reach, heads, columns))
     output = queries.new_empty(bsz, heads, 1, head_dim)
     evolved = queries.new_empty(bsz, heads, 1, src_len) if need_carry else None
     probs = queries.new_empty(bsz, heads, 1, src_len) if need_probs else None
-    new_pending = queries.new_empty(bsz, 2 * reach, heads, src_len + 2 * right)
+    new_pending = queries.new_empty(bsz, 2 * reach, heads, columns)
     new_rows_visible = queries.new_empty(bsz, reach, dtype=torch.bool)
     step = _Step(
         *(bsz, heads, src_len, head_dim, kernel.size(-1), right),
@@ -91,6 +107,36 @@ def fused_step(
     )
     call("step", ctypes.byref(step), dtype=queries.dtype)
     return output, evolved, probs, {"pending": new_pending, "rows_visible": new_rows_visible}
+
+
+def _check_rows(bsz: int, src_len: int, cached: CachedHeads) -> None:
+    if cached.rows is None:
+        held = cached.values.size(1) * cached.hypotheses
+    else:
+        held = len(cached.rows)
+    if held != bsz or cached.values.size(0) < src_len:
+        raise UserError(f"keys and values are of {held} hypotheses, queries of {bsz}")
+
+
+def _check_state(
+    pending: Tensor | None, rows_visible: Tensor | None, shape: tuple[int, int, int, int]
+) -> None:
+    """``shape``: that which pending is to have, with the most columns."""
+    bsz, rows, heads, columns = shape
+    if pending is None or pending.dim() != 4 or pending.shape[:3] != shape[:3]:
+        fits = False
+    else:
+        fits = pending.size(3) <= columns
+    if not fits:
+        found = None if pending is None else tuple(pending.shape)
+        raise UserError(f"state: pending must be ({bsz}, {rows}, {heads}, columns), not {found}")
+    if (
+        rows_visible is None
+        or rows_visible.shape != (bsz, rows // 2)
+        or rows_visible.dtype != torch.bool
+    ):
+        found = None if rows_visible is None else (rows_visible.dtype, tuple(rows_visible.shape))
+        raise UserError(f"state: rows_visible must be bool, ({bsz}, {rows // 2}), not {found}")
 
 
 def _positions(kept: Tensor, num_heads: int) -> Heads:

@@ -435,6 +435,8 @@ def test_options_are_the_variants_own():
         ({"kind": "decoder", "alpha": 0.1}, "^alpha would have no effect: skip encoder gives"),
         ({"variant": "bird_eye"}, "^bird_eye serves decoder attention, not kind='encoder'"),
         ({"num_heads": 5}, "^num_heads must divide embed_dim 12, not 5"),
+        ({"num_heads": "4"}, "^num_heads must be a whole number from 1 on, not '4'"),
+        ({"num_heads": True}, "^num_heads must be a whole number from 1 on, not True"),
         ({"scores": "addition"}, "^scores must be one of .*: perhaps you meant additive"),
         ({"kdim": 3}, "^kdim is for kind='encoder-decoder'"),
         ({"layer": 2, "num_layers": 2}, "^layer must be from 0 to 1 .* not 2"),
@@ -489,6 +491,86 @@ def test_a_cache_serves_one_attention():
     layers[0].step(x, cache)
     with pytest.raises(UserError, match="cache is another attention's"):
         layers[1].step(x, cache)
+
+
+def test_a_step_of_another_batch_is_refused():
+    """Compiled code would read beyond what the cache holds."""
+    for kind in ("decoder", "encoder-decoder"):
+        step, cache = attention(kind), AttentionCache()
+        key = torch.randn(2, 5, WIDTH).double() if kind == "encoder-decoder" else None
+        with torch.no_grad():
+            step.step(torch.randn(2, 1, WIDTH).double(), cache, key)
+            for batch in (1, 64):
+                with pytest.raises(UserError, match=f"^query has {batch} hypotheses and the cache"):
+                    step.step(torch.randn(batch, 1, WIDTH).double(), cache)
+            cache.state = {name: kept[:1] for name, kept in cache.state.items()}
+            with pytest.raises(UserError, match="^state: pending must be a tensor of 2 rows"):
+                step.step(torch.randn(2, 1, WIDTH).double(), cache)
+
+
+def test_a_state_that_does_not_fit_is_refused():
+    transform = strong(build_transform("evolving", HEADS, 3, "decoder"))
+    row, encoder = torch.randn(2, HEADS, 1, 3).double(), build_transform("evolving", HEADS, 3)
+    with torch.no_grad():
+        _, state = attend_step(transform, row, row, row, {})
+        two = torch.cat([row, row], dim=2)
+        attend_step(transform, row, two, two, state)
+        pending, rows_visible = state["pending"], state["rows_visible"]
+        for given, words in (
+            ({"pending": pending[:1]}, "pending must be a tensor of 2 rows"),
+            ({"pending": pending[:, :, :1]}, r"pending must be \(2, 2, 4, columns\), not"),
+            ({"pending": torch.cat([pending] * 3, dim=3)}, r"pending must be \(2, 2, 4, columns\)"),
+            ({"pending": pending.float()}, "pending must be torch.float64 on cpu, as the queries"),
+            ({"rows_visible": rows_visible[:, :0]}, "rows_visible must be bool"),
+            ({"rows_visible": rows_visible.to(torch.uint8)}, "rows_visible must be bool"),
+        ):
+            with pytest.raises(UserError, match=words):
+                attend_step(transform, row, two, two, state | given)
+        with pytest.raises(UserError, match="rows_visible must be bool, .* not None"):
+            attend_step(transform, row, two, two, {"pending": pending})
+        with pytest.raises(UserError, match="^attend_step: transform must be of kind='decoder'"):
+            attend_step(encoder.double(), row, row, row, {})
+
+
+def test_a_carry_of_other_numbers_is_refused():
+    second, x = attention("encoder", 1), torch.randn(2, 5, WIDTH).double()
+    for dtype in (torch.float32, torch.bool):
+        with pytest.raises(UserError, match="^carry must be torch.float64 on cpu"):
+            second(x, carry=torch.zeros(2, HEADS, 5, 5, dtype=dtype))
+
+
+class Product(nn.Module):
+    """A kernel that automatic mixed precision makes in bfloat16."""
+
+    def __init__(self, num_heads, kernel_size):
+        super().__init__()
+        self.shape = (num_heads, num_heads, kernel_size, kernel_size)
+        self.left = nn.Parameter(torch.randn(num_heads**2, 2))
+        self.right = nn.Parameter(torch.randn(2, kernel_size**2))
+        self.bias = nn.Parameter(torch.randn(num_heads))
+
+    def kernel(self):
+        return (self.left @ self.right).view(self.shape)
+
+
+def test_a_kernel_of_other_numbers_is_read_as_what_it_is():
+    torch.manual_seed(1)
+    transform = build_transform("evolving", HEADS, 3, beta=0.6, convolution=Product)
+    queries, keys, values = torch.randn(3, 2, HEADS, 5, 3)
+    with torch_alone():
+        expected = attend(transform, queries, keys, values).output
+    torch.testing.assert_close(attend(transform, queries, keys, values).output, expected)
+    with torch.autocast("cpu", torch.bfloat16):
+        found = attend(transform, queries, keys, values).output
+    torch.testing.assert_close(found, expected, rtol=0, atol=0.05)
+    found = attend(transform, *(one.double() for one in (queries, keys, values))).output
+    torch.testing.assert_close(found.float(), expected)
+    step = build_transform("evolving", HEADS, 3, "decoder", beta=0.6)
+    with torch.no_grad():
+        row = queries[:, :, :1]
+        expected = attend_step(step, row, row, values[:, :, :1], {})[0].output
+        found = attend_step(step, row.double(), row.double(), values[:, :, :1].double(), {})[0]
+    torch.testing.assert_close(found.output.float(), expected)
 
 
 def test_a_carry_goes_from_layer_to_layer():

@@ -200,6 +200,21 @@ def call(name: str, *arguments: Any, dtype: torch.dtype | None = None) -> None:
         raise kind(f"the compiled library, {name}: {message.decode()}")
 
 
+def check_types(queries: Tensor, **others: Tensor | None) -> None:
+    """Refuses tensors of other numbers or of another device than the queries: their memory would
+    be read as if it were the queries'.
+
+    Raises:
+        UserError: naming the tensor
+    """
+    for name, tensor in others.items():
+        if tensor is not None and (tensor.dtype, tensor.device) != (queries.dtype, queries.device):
+            raise UserError(
+                f"{name} must be {queries.dtype} on {queries.device}, as the queries are, not "
+                f"{tensor.dtype} on {tensor.device}"
+            )
+
+
 def with_rows(tensor: Tensor) -> Tensor:
     """The tensor with the numbers of its last dimension one after the other, copied if need be."""
     return tensor if tensor.stride(-1) == 1 else tensor.contiguous()
