@@ -4,25 +4,27 @@
 >>> from ea_fairseq.testing import check_variant
 >>> check_variant("scaled")                      # AssertionError says what is wrong, and where
 
-In every attention that the variant serves, with each of its ``cases``: in decoder and
-encoder-decoder attention no row reads a later row (in decoder attention no later column either), in
+In every attention that the variant serves, with each of its ``cases``: in decoder and encoder-
+decoder attention no row reads a later row (in decoder attention no later column either), in
 training as in evaluation; there row by row equals whole maps, while hypotheses are reordered and
-leave; a sentence is the same alone and in a padded batch; every parameter gets a gradient; the
-neutral setting is plain attention. Everything goes through ``attend`` and ``attend_step``, as in a
-model, three layers deep, so that a carry exists and work after the softmax counts. Maps are of a
-few rows and, once, of 33. Parameters are drawn large: what is forgotten in one of two paths is not
-lost in rounding.
+leave, and where they share a sentence; a sentence is the same alone and in a padded batch; a bias
+is added to the logits, and masks may be broadcast; ``earlier_rows`` and ``reads_neighbours`` tell
+the truth; inputs stay as they are; every parameter gets a gradient; the neutral setting is plain
+attention. Everything goes through ``attend`` and ``attend_step``, as in a model, three layers deep,
+so that a carry exists and work after the softmax counts. Maps are of a few rows and, once, of 33.
+Parameters are drawn large: what is forgotten in one of two paths is not lost in rounding.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from .attention.cached_heads import append, keep_source, read, reorder
+from .attention.cached_heads import CachedHeads, append, keep_source, read, reorder
 from .attention.contract import AttentionArgs, Place, Projected, scaled_products
 from .attention.options import ATTENTIONS, as_text, listed
 from .attention.variants import VARIANTS
@@ -78,26 +80,51 @@ def check(
     """Holds one case to the contract; see :func:`check_variant`."""
     for padding in ("left", "right", "none"):
         stack = Stack(variant, kind, options, padding=padding)
-        if kind in CAUSAL:
-            check_no_row_reads_a_later_one(stack)
-            check_no_row_reads_a_later_one_in_training(stack)
-            check_rows_equal_maps(stack)
-            check_rows_follow_their_hypotheses(stack)
-        check_who_asks_changes_nothing(stack)
-        check_dropout_is_of_what_weighs_the_values_alone(stack)
-        check_sentences_equal_those_alone(stack)
-        check_hidden_entries_are_zeros(stack)
-        check_every_parameter_gets_a_gradient(stack)
-        if oracle is not None:
-            check_loops_agree(stack, oracle)
+        with _named(stack):
+            _check_stack(stack, oracle)
     large = Stack(variant, kind, options, LARGE)
-    if kind in CAUSAL:
-        for size in ((1, 1), (2, 1), (3, 2), (9, 3)):
-            check_rows_equal_maps(Stack(variant, kind, options, size))
-        check_no_row_reads_a_later_one(large, LARGE_CUTS)
-        check_no_row_reads_a_later_one_in_training(large, LARGE_CUTS)
-        check_rows_equal_maps(large)
-    check_sentences_equal_those_alone(large)
+    with _named(large):
+        if kind in CAUSAL:
+            for size in ((1, 1), (2, 1), (3, 2), (9, 3)):
+                check_rows_equal_maps(Stack(variant, kind, options, size))
+            check_no_row_reads_a_later_one(large, LARGE_CUTS)
+            check_no_row_reads_a_later_one_in_training(large, LARGE_CUTS)
+            check_rows_equal_maps(large)
+        check_sentences_equal_those_alone(large)
+
+
+@contextmanager
+def _named(stack: Stack) -> Iterator[None]:
+    """What a variant raises by itself says where, too."""
+    try:
+        yield
+    except AssertionError as error:
+        if stack.variant.name in str(error):
+            raise
+        raise AssertionError(f"{stack.name}: {error}") from error
+    except Exception as error:
+        raise AssertionError(f"{stack.name}: {type(error).__name__}: {error}") from error
+
+
+def _check_stack(stack: Stack, oracle: Oracle | None) -> None:
+    if stack.kind in CAUSAL:
+        check_no_row_reads_a_later_one(stack)
+        check_no_row_reads_a_later_one_in_training(stack)
+        check_rows_equal_maps(stack)
+        check_rows_follow_their_hypotheses(stack)
+    check_who_asks_changes_nothing(stack)
+    check_dropout_is_of_what_weighs_the_values_alone(stack)
+    check_sentences_equal_those_alone(stack)
+    check_hidden_entries_are_zeros(stack)
+    check_every_parameter_gets_a_gradient(stack)
+    check_inputs_stay_as_they_are(stack)
+    check_masks_may_be_broadcast(stack)
+    check_a_bias_is_added(stack)
+    check_neighbours_are_told_of(stack)
+    if stack.kind in CAUSAL:
+        check_earlier_rows_are_enough(stack)
+    if oracle is not None:
+        check_loops_agree(stack, oracle)
 
 
 class Stack:
@@ -184,30 +211,49 @@ class Stack:
         inputs: Inputs | None = None,
         visible: Tensor | None | str = "own",
         need_probs: bool = True,
+        bias: Tensor | None = None,
+        as_logits: bool = False,
     ) -> list[Result]:
-        """Whole maps. Returns, per layer, output, probabilities and carry."""
+        """Whole maps. Returns, per layer, output, probabilities and carry.
+
+        Args:
+            inputs: others than the stack's own
+            visible: another mask than its own
+            need_probs: whether probabilities are asked for
+            bias: added to the logits
+            as_logits: whether products and bias are given as logits
+        """
         seen = self.visible if isinstance(visible, str) else visible
         results, carry = [], None
         for transform, (queries, keys, values) in zip(
             self.transforms, inputs or self.inputs, strict=True
         ):
-            args = AttentionArgs(SCALING, seen, carry, need_probs=need_probs)
+            args = AttentionArgs(SCALING, seen, carry, need_probs=need_probs, bias=bias)
+            args = args._replace(causal=self.kind == "decoder")  # as models have it
+            if as_logits:
+                args = args._replace(logits=args.all_logits(queries, keys), bias=None)
             output, carry, probs = transform.attend(queries, keys, values, args)
             results.append((output, probs, carry))
         return results
 
     def steps(
-        self, reorders: Mapping[int, Sequence[int]] | None = None
+        self,
+        reorders: Mapping[int, Sequence[int]] | None = None,
+        bias: Tensor | None = None,
+        together: int = 1,
     ) -> Iterator[tuple[int, Tensor, list[Result]]]:
         """Row by row. Yields the row's number, the sentence of each hypothesis and per layer what
         ``full`` returns, of that row alone.
 
         Args:
             reorders: row -> old place of each new hypothesis, before that row
+            bias: of the whole maps, added to the logits
+            together: so many hypotheses of each sentence, which in encoder-decoder attention share
+                its keys and values
         """
         states: list[dict[str, Tensor]] = [{} for _ in range(LAYERS)]
         caches: list[dict[str, Tensor]] = [{} for _ in range(LAYERS)]
-        sentences = torch.arange(BATCH)
+        sentences = torch.arange(BATCH).repeat_interleave(together)
         for t in range(self.inputs[0][0].size(2)):
             if t in (reorders or {}):
                 order = torch.tensor(reorders[t])
@@ -226,14 +272,21 @@ class Stack:
                     caches[layer] = append(caches[layer], *new)
                     seen = None if self.padding == "none" else seen[..., : t + 1]
                 elif not caches[layer]:
-                    caches[layer] = keep_source(_flat(keys), _flat(values), len(sentences))
+                    once = (_flat(one) for one in self.inputs[layer][1:])
+                    caches[layer] = keep_source(*once, len(sentences))
                 args = AttentionArgs(SCALING, seen, carry, need_probs=True)
+                if bias is not None:
+                    here = t + 1 if self.kind == "decoder" else bias.size(3)
+                    args = args._replace(bias=bias[:, :, t : t + 1, :here])
                 output, carry, probs, states[layer] = transform.attend_step(
                     queries[:, :, t : t + 1], read(caches[layer], HEADS), args, states[layer]
                 )
+                where = f"{self.name}: layer {layer}: the state"
+                assert isinstance(states[layer], dict), f"{where} is no dict: {states[layer]!r}"
                 for name, kept in states[layer].items():
-                    assert kept.size(0) == len(sentences), (
-                        f"{self.name}: layer {layer}: the state {name!r} is {tuple(kept.shape)} "
+                    assert isinstance(kept, Tensor), f"{where} {name!r} is no tensor: {kept!r}"
+                    assert kept.dim() and kept.size(0) == len(sentences), (
+                        f"{where} {name!r} is {tuple(kept.shape)} "
                         f"for {len(sentences)} hypotheses: the batch must come first"
                     )
                 results.append((output, probs, carry))
@@ -310,20 +363,122 @@ def _look_for_later_rows(
 
 def check_rows_equal_maps(stack: Stack) -> None:
     """Step by step equals the full pass: outputs, probabilities and carry."""
-    _compare_rows(stack, {}, "of whole maps")
+    _compare_rows(stack, stack.steps(), "of whole maps")
+    if stack.kind == "encoder-decoder":
+        shared = stack.steps(together=2)
+        _compare_rows(stack, shared, "of whole maps, where two hypotheses share a sentence")
 
 
 def check_rows_follow_their_hypotheses(stack: Stack) -> None:
     """The same where beam search goes on with some hypotheses, twice with one, in another order,
     and with fewer: what is kept must be in the state, which moves with them."""
     reorders = {1: (2, 0, 0, 5, 6, 1, 3), 2: (6, 2, 1, 4, 0), 3: (3, 1, 1, 0), 4: (2, 0)}
-    _compare_rows(stack, reorders, "of whole maps, with hypotheses reordered")
+    _compare_rows(stack, stack.steps(reorders), "of whole maps, with hypotheses reordered")
+
+
+@torch.no_grad()
+def check_earlier_rows_are_enough(stack: Stack) -> None:
+    """Stepping through as many rows as ``earlier_rows`` says, from an empty state, is enough for
+    the next row: Hugging Face's models go on so behind a prompt."""
+    full, last = stack.full(), stack.inputs[0][0].size(2) - 1
+    for layer, transform in enumerate(stack.transforms):
+        needed = transform.earlier_rows()
+        first = 0 if needed is None else max(0, last - needed)
+        queries, keys, values = stack.inputs[layer]
+        state: dict[str, Tensor] = {}
+        for t in range(first, last + 1):
+            here = t + 1 if stack.kind == "decoder" else keys.size(2)
+            carry = full[layer - 1][2] if layer else None
+            args = AttentionArgs(
+                SCALING,
+                None if stack.visible is None else stack.visible[:, :, t : t + 1, :here],
+                None if carry is None else carry[:, :, t : t + 1, :here],
+            )
+            cached = (_flat(one[:, :, :here]) for one in (keys, values))
+            row = queries[:, :, t : t + 1]
+            output, *_, state = transform.attend_step(row, CachedHeads(*cached, HEADS), args, state)
+        what = f"output of row {last}, stepped to through {needed} earlier rows (earlier_rows()),"
+        close(output, full[layer][0][:, :, last:], f"{stack.name}: layer {layer}: {what}")
+
+
+def check_inputs_stay_as_they_are(stack: Stack) -> None:
+    """A mask serves all layers, a carry may be asked for: neither is changed in its place."""
+    before = None if stack.visible is None else stack.visible.clone()
+    results = stack.full()
+    carries = [None if one[2] is None else one[2].detach().clone() for one in results]
+    again = stack.full()
+    assert before is None or torch.equal(stack.visible, before), f"{stack.name}: visible changed"
+    for layer, (carry, (_, _, other)) in enumerate(zip(carries, again, strict=True)):
+        if carry is not None:
+            close(other, carry, f"{stack.name}: layer {layer}: the carry of a second call")
+            close(results[layer][2], carry, f"{stack.name}: layer {layer}: the carry afterwards")
+
+
+def check_masks_may_be_broadcast(stack: Stack) -> None:
+    """A mask of one row for all, or of one sentence for all, means what a whole one means."""
+    tgt_len, src_len = stack.inputs[0][0].size(2), stack.inputs[0][1].size(2)
+    if stack.kind == "decoder":
+        mask = torch.ones(tgt_len, src_len, dtype=torch.bool).tril()[None, None]
+    else:
+        mask = stack._real(stack.src_lengths, src_len)[:, None, None]
+    whole = mask.expand(BATCH, 1, tgt_len, src_len).contiguous()
+    both = zip(stack.full(visible=mask), stack.full(visible=whole), strict=True)
+    for layer, (one, other) in enumerate(both):
+        what = f"output with visible {tuple(mask.shape)} and with {tuple(whole.shape)}"
+        close(one[0], other[0], f"{stack.name}: layer {layer}: {what}")
+
+
+def check_a_bias_is_added(stack: Stack) -> None:
+    """To the products, before anything else; the sum may come as ``logits``, too."""
+    sizes = HEADS, stack.inputs[0][0].size(2), stack.inputs[0][1].size(2)
+    generator = torch.Generator().manual_seed(4)
+    bias = 2 * torch.randn(1, *sizes, dtype=torch.float64, generator=generator)
+    with_bias, without = stack.full(bias=bias), stack.full()
+    given = stack.full(bias=bias, as_logits=True)
+    for need_probs in (True, False):
+        asked = stack.full(bias=bias, need_probs=need_probs)
+        for layer, (one, other) in enumerate(zip(asked, given, strict=True)):
+            what = "output with a bias, and with both as logits,"
+            close(one[0], other[0], f"{stack.name}: layer {layer}: {what}")
+    if sizes[2] > 1:
+        for layer, (one, other) in enumerate(zip(with_bias, without, strict=True)):
+            same = torch.allclose(one[0], other[0], rtol=1e-6, atol=1e-6)
+            assert not same, f"{stack.name}: layer {layer}: a bias has no effect (args.bias)"
+    if stack.kind in CAUSAL:
+        _compare_rows(stack, stack.steps(bias=bias), "of whole maps, with a bias", with_bias)
+
+
+@torch.no_grad()
+def check_neighbours_are_told_of(stack: Stack) -> None:
+    """Of two sequences in one row, hidden from each other, neither reads the other's part of the
+    map, unless ``reads_neighbours`` says so: Hugging Face's models refuse such rows by it."""
+    tgt_len, src_len = stack.inputs[0][0].size(2), stack.inputs[0][1].size(2)
+    visible = (torch.arange(tgt_len) < 2)[:, None] == (torch.arange(src_len) < 2)
+    if stack.kind == "decoder":
+        visible = visible.tril()
+    visible = visible[None, None]
+    for layer, (transform, inputs) in enumerate(zip(stack.transforms, stack.inputs, strict=True)):
+        if transform.reads_neighbours:
+            continue
+        logits = scaled_products(*inputs[:2], SCALING).masked_fill(~visible, 0)
+        other = logits.clone()
+        other[..., :2, :2] += 3 * visible[..., :2, :2]
+        found, expected = (
+            transform(one, visible, None, Projected(*inputs))[0] for one in (other, logits)
+        )
+        what = "a second sequence reads the first one's map: reads_neighbours must be True; its own"
+        close(found[..., 2:, 2:], expected[..., 2:, 2:], f"{stack.name}: layer {layer}: {what}")
 
 
 @torch.no_grad()  # as one decodes: faster ways are taken where nobody wants gradients
-def _compare_rows(stack: Stack, reorders: Mapping[int, Sequence[int]], whole: str) -> None:
-    full = stack.full()
-    for t, sentences, results in stack.steps(reorders):
+def _compare_rows(
+    stack: Stack,
+    rows: Iterator[tuple[int, Tensor, list[Result]]],
+    whole: str,
+    full: list[Result] | None = None,
+) -> None:
+    full = stack.full() if full is None else full
+    for t, sentences, results in rows:
         for layer, (row, maps) in enumerate(zip(results, full, strict=True)):
             for what, ours, theirs in zip(
                 ("output", "probabilities", "carry"), row, maps, strict=True

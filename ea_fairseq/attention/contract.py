@@ -262,7 +262,8 @@ class LogitTransform(nn.Module):
         projected = Projected(queries, keys, values)
         logits, visible, before = self.step(logits, args.visible, args.carry, state, projected)
         probs, after = self.mix_probs_step(masked_softmax(logits, visible), visible, state)
-        assert not before.keys() & after.keys()
+        both = before.keys() & after.keys()
+        assert not both, f"step and mix_probs_step both keep {sorted(both)}: names must differ"
         return *self._finish(logits, probs, values, args), before | after
 
     def _finish(

@@ -73,7 +73,7 @@ def build_transform(
     place = Place(kind, num_heads, head_dim, layer, num_layers)
     with without_flags():
         transform = VARIANTS[variant].build(read_options(variant, kind, options), place)
-    transform.kind, transform.layer = kind, layer
+    transform.kind, transform.layer, transform.num_heads = kind, layer, num_heads
     if convolution is not None:
         _replace_convolution(transform, variant, num_heads, convolution)
     return transform
@@ -252,7 +252,7 @@ def attend_args(
     scores: ScoreFunction | None = None,
 ) -> Attended:
     """:func:`attend` with its keywords as one object, and its errors."""
-    _check(queries, keys, values, args)
+    _check(transform, queries, keys, values, args)
     if not 0.0 <= args.dropout <= 1.0:
         raise UserError(f"attend: dropout must be in [0, 1], not {args.dropout}")
     kind = getattr(transform, "kind", None)
@@ -322,7 +322,7 @@ def attend_step_args(
     scores: ScoreFunction | None = None,
 ) -> tuple[Attended, State]:
     """:func:`attend_step` with its keywords as one object, and its errors."""
-    _check(queries, keys, values, args)
+    _check(transform, queries, keys, values, args)
     if queries.size(2) != 1:
         raise UserError(f"attend_step: queries must have one row, not {queries.size(2)}")
     if getattr(transform, "kind", None) == "encoder":
@@ -376,6 +376,12 @@ def visible_pairs(
     """
     if isinstance(causal, bool):  # as a length True would be 1, which hides nothing
         raise UserError(f"visible_pairs: causal is the length of the map, not {causal}")
+    for name, one in (("padding", padding), ("query_padding", query_padding)):
+        if one is not None and (one.dtype != torch.bool or one.dim() != 2):
+            raise UserError(
+                f"visible_pairs: {name} must be bool, (batch, length), True where a token is "
+                f"padding, not {one.dtype} {tuple(one.shape)}"
+            )
     visible = None
     if padding is not None:
         visible = ~padding[:, None, None, :]
@@ -402,7 +408,9 @@ def _causal(queries: Tensor, keys: Tensor, visible: Tensor | None) -> Tensor:
     return _without_later(visible, length, queries.device)
 
 
-def _check(queries: Tensor, keys: Tensor, values: Tensor, args: AttentionArgs) -> None:
+def _check(
+    transform: LogitTransform, queries: Tensor, keys: Tensor, values: Tensor, args: AttentionArgs
+) -> None:
     """Refuses what compiled code would read beyond its tensors."""
     if queries.dim() != 4 or 0 in (queries.size(1), queries.size(3)):
         raise UserError(
@@ -412,6 +420,9 @@ def _check(queries: Tensor, keys: Tensor, values: Tensor, args: AttentionArgs) -
     if not queries.is_floating_point():
         raise UserError(f"attend: queries must be floating-point numbers, not {queries.dtype}")
     batch, heads, tgt_len, head_dim = queries.shape
+    built = getattr(transform, "num_heads", heads)
+    if heads != built:
+        raise UserError(f"attend: queries have {heads} heads, the transform is built for {built}")
     if keys.dim() != 4 or keys.shape != (batch, heads, keys.size(2), head_dim):
         raise UserError(
             f"attend: keys must be ({batch}, {heads}, src_len, {head_dim}) for queries "

@@ -35,8 +35,8 @@ class Variant:
         options: its options
         build: makes the transform of one attention
         serves: attentions that it can serve; another one in a chain is refused
-        arrangement: attentions that it serves where ``--ea-variant`` names it alone, as its paper
-            has it; the others stay plain
+        arrangement: those of ``serves`` in which it stands where ``--ea-variant`` names it alone,
+            as its paper has it; the others stay plain. All by default
         architectures: its names for ``--arch``
         cases: sets of options that the tests hold to every property; between them they use each
             part of the code
@@ -48,10 +48,14 @@ class Variant:
     options: type[VariantOptions]
     build: Callable[[Any, Place], LogitTransform]
     serves: tuple[str, ...] = ATTENTIONS
-    arrangement: tuple[str, ...] = ATTENTIONS
+    arrangement: tuple[str, ...] = ()
     architectures: tuple[Architecture, ...] = ()
     cases: tuple[Mapping[str, Any], ...] = ({},)
     neutral: Mapping[str, Any] | None = None
+
+    def __post_init__(self) -> None:
+        if not self.arrangement:
+            object.__setattr__(self, "arrangement", self.serves)
 
     def default(self, option: str) -> Any:
         """The value of one of the variant's options where nobody gives one."""
@@ -81,6 +85,12 @@ def register(variant: Variant) -> Variant:
                 raise ValueError(
                     f"variant {variant.name}: {name}: {kind!r} must be one of {listed(ATTENTIONS)}"
                 )
+    for kind in variant.arrangement:
+        if kind not in variant.serves:
+            raise ValueError(
+                f"variant {variant.name}: arrangement: {kind!r} is none of the attentions that it "
+                f"serves: {listed(variant.serves)}"
+            )
     taken = {arch.name for other in VARIANTS.values() for arch in other.architectures}
     names = [variant.name, *(arch.name for arch in variant.architectures)]
     for name in names:
@@ -109,6 +119,14 @@ def _check_options(variant: Variant) -> None:
                 f"{where}: its parse takes the option's name and a value, as fraction(name, value) "
                 f"does, and reads the default {item.default!r}: {type(error).__name__}: {error}"
             ) from error
+    known = [item.name for item in fields(variant.options)]
+    for what, cases in (("cases", variant.cases), ("neutral", [variant.neutral or {}])):
+        for name in {name for case in cases for name in case}:
+            if name not in known:
+                raise ValueError(
+                    f"variant {variant.name}: {what}: {name!r} is no option of "
+                    f"{variant.options.__name__}: {listed(known) or 'it has none'}"
+                )
 
 
 def on_registration(listener: Callable[[Variant], None]) -> None:

@@ -200,7 +200,7 @@ class EAGAT(nn.Module):
         out_heads: of the last layer; with another number than ``heads`` it begins anew, without
             a carry. The same by default
         dropout: in training
-        activation: a function
+        activation: a function, such as ``torch.relu``
         variant, options: as :class:`EvolvingGATConv` has them, and its ``add_self_loops``,
             ``edge_dim``, ``fill_value``, ``negative_slope``, ``bias``, ``residual`` and ``flow``
 
@@ -227,6 +227,10 @@ class EAGAT(nn.Module):
             raise UserError(
                 f"num_layers, heads and out_heads must be at least 1, not {num_layers}, {heads}, "
                 f"{out_heads}"
+            )
+        if not callable(activation):
+            raise UserError(
+                f"activation must be a function, such as torch.relu, not {activation!r}"
             )
         if hidden_channels % heads:
             raise UserError(f"hidden_channels {hidden_channels} must be divisible by heads {heads}")

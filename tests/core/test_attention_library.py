@@ -532,6 +532,16 @@ def test_a_state_that_does_not_fit_is_refused():
             attend_step(encoder.double(), row, row, row, {})
 
 
+@pytest.mark.parametrize("variant", ["evolving", "talking_heads"])
+def test_queries_of_other_heads_are_refused(variant):
+    """One head was broadcast to all by some variants."""
+    one = torch.randn(2, 1, 5, 3)
+    with pytest.raises(
+        UserError, match="^attend: queries have 1 heads, the transform is built for"
+    ):
+        attend(build_transform(variant, HEADS, 3), one, one, one)
+
+
 def test_a_carry_of_other_numbers_is_refused():
     second, x = attention("encoder", 1), torch.randn(2, 5, WIDTH).double()
     for dtype in (torch.float32, torch.bool):
@@ -595,6 +605,13 @@ def test_a_carry_goes_from_layer_to_layer():
     assert attend(plain, row, row, row).carry is None  # which carries nothing
 
 
+def test_visible_pairs_want_padding_as_bool():
+    with pytest.raises(
+        UserError, match="^visible_pairs: padding must be bool, .* not torch.float32"
+    ):
+        visible_pairs(torch.zeros(2, 5), None)
+
+
 def test_visible_pairs_want_both_paddings_and_a_length():
     """Forgotten, what stands in padded rows would reach others; as a length True would be 1."""
     padding = padding_of((3, 2))
@@ -633,7 +650,7 @@ def test_attend_checks_what_compiled_code_would_read():
         ((good, heads(2, 2, 5, 3), good), "keys must be"),
         ((good, good, heads(2, HEADS, 6, 3)), "values must be as keys"),
         ((good, good, heads(2, HEADS, 5, 4)), "values must be as keys"),
-        ((heads(2, 2, 5, 3),) * 3, "queries have 2 heads, the convolution 4"),
+        ((heads(2, 2, 5, 3),) * 3, "queries have 2 heads, the transform is built for 4"),
         ((good, good.double(), good), "keys must be torch.float32, not torch.float64"),
         ((good.long(), good.long(), good.long()), "floating-point"),
         ((good, good.to("meta"), good), "keys is on meta, queries on cpu"),

@@ -230,6 +230,8 @@ def test_a_carry_of_other_edges_is_refused():
     layer = EvolvingGATConv(5, 3, heads=2, layer=1, num_layers=2)
     with pytest.raises(UserError, match=r"carry must be of the 14 edges and 2 heads.*not \(9, 2\)"):
         layer(graph(), EDGES, carry=torch.zeros(9, 2))
+    with pytest.raises(UserError, match="^activation must be a function, .* not 'relu'"):
+        EAGAT(5, hidden_channels=8, num_layers=2, out_channels=3, activation="relu")
     with pytest.raises(UserError, match="carry is missing: this attention is layer=1"):
         layer(graph(), EDGES)
     with pytest.raises(UserError, match=r"edge_index must be a tensor \(2, edges\), not \(9, 2\)"):

@@ -292,6 +292,95 @@ class LeavesHiddenEntries(LogitTransform):
         return logits, visible
 
 
+class ReadsTheFutureWhereItIsCausal(LogitTransform):
+    """A faster way that leaves the mask to somebody else, taken as models train alone."""
+
+    def attend(self, queries, keys, values, args):
+        if args.causal and not args.need_probs:
+            return queries @ keys.transpose(2, 3) @ values, None, None
+        return super().attend(queries, keys, values, args)
+
+
+class CountsRowsOfTheMask(LogitTransform):
+    """A mask may have one row for all."""
+
+    def forward(self, logits, visible, carry, projected=None):
+        seen = torch.ones_like(logits[:, :1]) if visible is None else visible.to(logits.dtype)
+        return zero_hidden(logits * seen.cumsum(2), visible), visible
+
+    def step(self, logits, visible, carry, state, projected=None):
+        seen = torch.ones_like(logits[:, :1]) if visible is None else visible.to(logits.dtype)
+        count = state.get("count", 0) + seen
+        return zero_hidden(logits * count, visible), visible, {"count": count}
+
+
+class ForgetsTheBias(LogitTransform):
+    def attend(self, queries, keys, values, args):
+        return super().attend(queries, keys, values, args._replace(bias=None))
+
+
+class NeedsTheRowBefore(ForgetsTheRowBefore):
+    """Step by step too; how many rows that takes is told wrongly."""
+
+    def step(self, logits, visible, carry, state, projected=None):
+        logits = zero_hidden(logits, visible)
+        added = logits
+        if state:
+            longer = logits.size(3) - state["row"].size(3)
+            added = logits + nn.functional.pad(state["row"], (0, longer))
+        return zero_hidden(added, visible), visible, {"row": logits}
+
+    def earlier_rows(self):
+        return 0
+
+
+class ReadsAboveWithoutTelling(NeedsTheRowBefore):
+    """Its neighbour above and to the left."""
+
+    def forward(self, logits, visible, carry, projected=None):
+        logits = zero_hidden(logits, visible)
+        above = nn.functional.pad(logits[:, :, :-1, :-1], (1, 0, 1, 0))
+        return zero_hidden(logits + above, visible), visible
+
+    def step(self, logits, visible, carry, state, projected=None):
+        logits = zero_hidden(logits, visible)
+        added = logits
+        if state:
+            above = nn.functional.pad(state["row"], (1, 0))[..., : logits.size(3)]
+            longer = logits.size(3) - above.size(3)
+            added = logits + nn.functional.pad(above, (0, longer))
+        return zero_hidden(added, visible), visible, {"row": logits}
+
+    def earlier_rows(self):
+        return None
+
+
+class WantsKeysOfEachHypothesis(LogitTransform):
+    """Hypotheses of a sentence share its keys."""
+
+    uses_keys = True
+
+    def forward(self, logits, visible, carry, projected=None):
+        return zero_hidden(logits + projected.keys.sum(3).unsqueeze(2), visible), visible
+
+
+class ChangesTheMask(LogitTransform):
+    def forward(self, logits, visible, carry, projected=None):
+        if visible is not None and visible.size(2) > 1:
+            visible[:, :, -1, 0] = False
+        return zero_hidden(logits, visible), visible
+
+
+class KeepsANumber(LogitTransform):
+    def step(self, logits, visible, carry, state, projected=None):
+        return zero_hidden(logits, visible), visible, {"rows": 1}
+
+
+class ReturnsOneThing(LogitTransform):
+    def forward(self, logits, visible, carry, projected=None):
+        return zero_hidden(logits, visible)
+
+
 #: The attention in which each is found, and what is said of it.
 WRONG = {
     MixesProbsInOnePath: ("", "layer 0: output of row 0, by a step .* differs by up to"),
@@ -308,6 +397,18 @@ WRONG = {
     ReadsTheFutureOfLargeMaps: ("", r"33 x 3\d, .* row \d reads later rows"),
     DecodesAnotherMap: ("", "layer 0: output without gradients differs by up to"),
     LeavesHiddenEntries: ("", "layer 0: forward returns up to .* instead of 0 in hidden entries"),
+    ReadsTheFutureWhereItIsCausal: ("decoder", r"row \d reads later columns .* in training"),
+    CountsRowsOfTheMask: (
+        "encoder-decoder",
+        r"output with visible \(7, 1, 1, 6\) and with \(7, 1, 5, 6\) differs by up to",
+    ),
+    ForgetsTheBias: ("", "layer 0: output with a bias, and with both as logits, differs by up to"),
+    NeedsTheRowBefore: ("", r"row \d, stepped to through 0 earlier rows \(earlier_rows\(\)\), dif"),
+    ReadsAboveWithoutTelling: ("decoder", "reads the first one's map: reads_neighbours must be"),
+    WantsKeysOfEachHypothesis: ("encoder-decoder", "RuntimeError: The size of tensor a"),
+    ChangesTheMask: ("", "visible changed|differs by up to|reads later|instead of 0"),
+    KeepsANumber: ("", "layer 0: the state 'rows' is no tensor: 1"),
+    ReturnsOneThing: ("", "ValueError: too many values to unpack"),
 }
 
 
@@ -338,6 +439,24 @@ def test_what_a_variant_serves_is_told_at_registration():
     """A misspelt attention would never be checked."""
     wrong = replace(VARIANTS["plain"], name="wrong", serves=("decodr",), architectures=())
     with pytest.raises(ValueError, match="^variant wrong: serves: 'decodr' must be one of encoder"):
+        register(wrong)
+
+
+def test_a_variant_stands_where_it_serves_alone():
+    """Named alone it stood in decoders too, where it read later rows and was never checked."""
+    given = {"name": "half", "summary": "", "options": VariantOptions, "build": None}
+    assert Variant(**given, serves=("encoder",)).arrangement == ("encoder",)
+    wrong = Variant(**given, serves=("encoder",), arrangement=("encoder", "decoder"))
+    with pytest.raises(
+        ValueError, match="^variant half: arrangement: 'decoder' is none of the att"
+    ):
+        register(wrong)
+
+
+@pytest.mark.parametrize("where", [{"cases": ({"strat": 1.0},)}, {"neutral": {"strat": 1.0}}])
+def test_options_that_a_variant_does_not_have_are_named_at_registration(where):
+    wrong = replace(VARIANTS["evolving"], name="wrong", architectures=(), **where)
+    with pytest.raises(ValueError, match=f"^variant wrong: {[*where][0]}: 'strat' is no option of"):
         register(wrong)
 
 
