@@ -286,6 +286,22 @@ _USES = {
 }
 
 
+def _own_variant(arch: str) -> list[str]:
+    """What a card says of a variant that is not part of this package."""
+    from ..attention.variants import architectures  # takes torch
+
+    variant = architectures()[arch][0] if arch in architectures() else None
+    module = variant.build.__module__.partition(".")[0] if variant else __package__
+    if module == __package__.partition(".")[0]:
+        return []
+    return [
+        f"Its attention, `{variant.name}`, is not part of ea_fairseq: the folder `{module}`, which",
+        f"defines it, is needed too. Add `--user-dir {module}` to the command, and",
+        f"`import {module}` to the program.",
+        "",
+    ]
+
+
 def model_card(config: ModelConfig, parameters: int) -> list[str]:
     """The lines of README.md: what the model is, how good it is, how to use it."""
     source, target = config.text.source_lang, config.text.target_lang
@@ -335,6 +351,7 @@ def model_card(config: ModelConfig, parameters: int) -> list[str]:
         command,
         "```",
         "",
+        *_own_variant(config.arch),
         "The folder holds numbers, JSON and text; nothing in it is run. What the model was trained",
         f"on decides what it {does}, their mistakes and",
         "prejudices included.",

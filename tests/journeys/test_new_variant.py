@@ -4,6 +4,7 @@ import importlib
 import re
 import subprocess
 import sys
+from types import SimpleNamespace
 
 import export_model
 import model_cost
@@ -18,6 +19,7 @@ from ea_fairseq.attention.variants import VARIANTS
 from ea_fairseq.checkpoints.reading import read_checkpoint
 from ea_fairseq.commands import recipe as recipe_command
 from ea_fairseq.commands import translate as translate_command
+from ea_fairseq.recipes.runs.report import _import_of
 
 ORACLE = """
 def before(logits, carry, visible, params, place, options, projected):
@@ -83,6 +85,18 @@ def test_trains_saves_resumes_and_decodes(user_dir, tmp_path):
         done = run(*command, "--user-dir", user_dir)
         assert done.status == 0, done.errors()
     assert done.output().count("\n") == 1
+    assert f"--user-dir {user_dir.name}" in (folder / "README.md").read_text()
+    # In a program, as a recipe's last lines say.
+    (line,) = _import_of(SimpleNamespace(user_dir=user_dir))
+    program = [
+        line.removeprefix("  >>> "),
+        "from ea_fairseq import Translator",
+        f"print(Translator({str(folder)!r}).translate('a b'))",
+    ]
+    done = subprocess.run(
+        [sys.executable, "-c", "\n".join(program)], capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
 
 
 def test_what_fails_in_a_folder_of_ones_own_is_told_in_a_line(tmp_path):

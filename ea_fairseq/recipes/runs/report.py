@@ -63,6 +63,7 @@ def print_next(recipe: Recipe, run: Run) -> None:
         lines += [
             f"{shlex.join([program('ea-generate'), model, *own])} < beginnings.txt > texts.txt",
             f"in Python: {program('python')}",
+            *_import_of(recipe),
             "  >>> from ea_fairseq import LanguageModel",
             f'  >>> LanguageModel({model!r}).generate("...")',
         ]
@@ -72,6 +73,7 @@ def print_next(recipe: Recipe, run: Run) -> None:
         lines += [
             f"{translate} < new.{source} > new.{target}",
             f"in Python: {program('python')}",
+            *_import_of(recipe),
             "  >>> from ea_fairseq import Translator",
             f'  >>> Translator({model!r}).translate("...")',
             f"open in a browser: {translate} --serve",
@@ -93,6 +95,14 @@ def print_next_of_ensemble(recipe: Recipe, ensemble: Run) -> None:
 def _user_dir(recipe: Recipe) -> list[str]:
     """The option with which a command knows the variant of a recipe."""
     return [] if recipe.user_dir == USER_DIR else ["--user-dir", shown(recipe.user_dir)]
+
+
+def _import_of(recipe: Recipe) -> list[str]:
+    """The same, for a program."""
+    folder = recipe.user_dir
+    if folder == USER_DIR:
+        return []
+    return [f"  >>> import sys; sys.path.append({str(folder.parent)!r}); import {folder.name}"]
 
 
 def _finished_beside(run: Run) -> Path | None:
