@@ -2,27 +2,31 @@
 
 from __future__ import annotations
 
-import json
+import copy
 from collections.abc import Mapping
-from dataclasses import asdict, fields
+from dataclasses import asdict, fields, replace
 from pathlib import Path
 from typing import Any
 
 import torch
+import transformers
+from safetensors import SafetensorError, safe_open
 from torch import nn
 from transformers import PretrainedConfig, PreTrainedModel
 from transformers.models.auto.auto_factory import _BaseAutoModelClass, _get_model_class
 
-from ..attention.configuration import PLAIN, parse_chain
+from ..attention.configuration import ATTENTIONS, PLAIN, parse_chain
 from ..attention.contract import Place
 from ..attention.functional import without_flags
 from ..attention.options import VariantOptions, as_text, listed
 from ..attention.scores import SCORES
 from ..attention.scores.base import PRODUCT, build_scores, known_score
 from ..attention.variants import VARIANTS
+from ..checkpoints.finite_weights import unusable_weight
 from ..errors import UserError, perhaps_meant
+from ..files import read_json
 from .attending import NAME, Evolved, Position, hand_over_cache
-from .finding import Found, find_attentions
+from .finding import Found, find_again, find_attentions
 from .passes import begin_pass
 
 #: Where a model's config.json says that it is evolved, and of what form.
@@ -96,25 +100,34 @@ def load(model_class: Any, folder: str | Path, **kwargs: Any) -> PreTrainedModel
         the evolved model, every number as it was saved
 
     Raises:
-        UserError: a folder that was not evolved, lacks a file or a weight, or is of another version
+        UserError: a folder that was not evolved, lacks a file or a weight, is of another version,
+            or whose config.json and weights are not those of one model
     """
-    about = _read_about(Path(folder))
+    path = Path(folder) / "config.json"
+    about = _read_about(path)
     kwargs.pop("attn_implementation", None)
-    plain = _plain_class(model_class, folder)
+    weights = _weights_of(Path(folder))
 
-    def build(self: PreTrainedModel, config: PretrainedConfig, *args: Any, **given: Any) -> None:
-        plain.__init__(self, config, *args, **given)
-        _attach(self, about)
-
-    built = type(plain.__name__, (plain,), {"__init__": build, "__module__": plain.__module__})
     wanted = kwargs.pop("output_loading_info", False)
-    model, info = built.from_pretrained(
-        folder, attn_implementation="eager", output_loading_info=True, **kwargs
-    )
+    try:
+        plain = _plain_class(model_class, folder)
+        built = _with_attached(plain, about)
+        model, info = built.from_pretrained(
+            folder, attn_implementation="eager", output_loading_info=True, **kwargs
+        )
+    except UserError as error:
+        raise UserError(f"{path}: {error}") from error
+    except RecursionError:
+        raise UserError(f"{path}: nested too deeply") from None
+    except (OSError, RuntimeError, SafetensorError) as error:
+        raise UserError(f"{weights}: cannot be loaded: {' '.join(str(error).split())}") from error
     model.__class__ = plain
-    lost = sorted(key for key in info["missing_keys"] if ".ea." in f".{key}")
-    if lost:
-        raise UserError(f"{folder}: {lost[0]} is missing among its weights")
+    _check_names(model, info, weights)
+    dtype = torch.float64 if model.dtype == torch.float64 else torch.float32
+    here = {name: one for name, one in model.state_dict().items() if not one.is_meta}
+    if bad := unusable_weight(here, dtype):
+        raise UserError(f"{weights}: {bad}")
+    _check_attentions(model, about, path)
     _declare(model, about)
     return (model, info) if wanted else model
 
@@ -195,14 +208,13 @@ def _links(variant: str) -> list[str]:
 
 
 def _attach(model: PreTrainedModel, about: Mapping[str, Any]) -> None:
-    """Adds to each attention what is its own, as submodule ``ea``, and the hooks."""
+    """Adds to each attention what is its own, as submodule ``ea``."""
     chain = dict(link.split("=") for link in about["variant"].split(","))
     read, scores, longest = read_options(chain, about["options"])
-    stacks: dict[str, nn.Module] = {}
     attached: list[tuple[nn.Module, Evolved]] = []
     for item in about["attentions"]:
         one = Found(**item)
-        attention, stack = (_module(model, path) for path in (one.path, one.stack))
+        attention = _module(model, one.path)
         name = chain.get(one.kind, PLAIN)
         place = Place(one.kind, one.num_heads, one.head_dim, one.layer, one.num_layers)
         options = read[name] if name in read else VARIANTS[name].options()
@@ -217,19 +229,20 @@ def _attach(model: PreTrainedModel, about: Mapping[str, Any]) -> None:
         if weight is not None:
             dtype = weight.dtype if weight.is_floating_point() else torch.float32
             ours = ours.to(weight.device, dtype)
-        stacks[one.stack] = stack
         attached.append((attention, ours))
     for attention, ours in attached:
         attention.ea = ours
-        attention.register_forward_pre_hook(hand_over_cache, with_kwargs=True)
-    for stack in stacks.values():
-        stack.register_forward_pre_hook(begin_pass, with_kwargs=True)
+
+
+def _bare(model: PreTrainedModel, name: str) -> str:
+    """The name of a module or weight in the model without its head."""
+    return f"{name}.".removeprefix(f"{model.base_model_prefix}.").removesuffix(".")
 
 
 def _module(model: PreTrainedModel, path: str) -> nn.Module:
     """A module of a model, or of one with another head."""
     prefix = f"{model.base_model_prefix}."
-    for candidate in (path, path.removeprefix(prefix), prefix + path):
+    for candidate in (path, _bare(model, path), prefix + path):
         try:
             return model.get_submodule(candidate)
         except AttributeError:
@@ -238,29 +251,126 @@ def _module(model: PreTrainedModel, path: str) -> nn.Module:
 
 
 def _declare(model: PreTrainedModel, about: Mapping[str, Any]) -> None:
-    """Sets the attention implementation, and has config.json say so.
+    """Adds the hooks, sets the attention implementation, and has config.json say so.
 
     Whoever opens the folder as a plain model is told by transformers that this implementation is
     not there; weights that nobody reads would be mentioned at most.
     """
+    for item in about["attentions"]:
+        _module(model, item["path"]).register_forward_pre_hook(hand_over_cache, with_kwargs=True)
+    for stack in dict.fromkeys(item["stack"] for item in about["attentions"]):
+        _module(model, stack).register_forward_pre_hook(begin_pass, with_kwargs=True)
     setattr(model.config, _KEY, dict(about))
     model.config.attn_implementation = NAME
     model.set_attn_implementation(NAME)
 
 
-def _read_about(folder: Path) -> dict[str, Any]:
-    path = folder / "config.json"
+def _with_attached(plain: type[PreTrainedModel], about: Mapping[str, Any]) -> Any:
+    """The class whose models have what is attached before their weights are read."""
+
+    def build(self: PreTrainedModel, config: PretrainedConfig, *args: Any, **given: Any) -> None:
+        plain.__init__(self, config, *args, **given)
+        _attach(self, about)
+
+    return type(plain.__name__, (plain,), {"__init__": build, "__module__": plain.__module__})
+
+
+def _read_about(path: Path) -> dict[str, Any]:
     if not path.is_file():
-        raise UserError(f"{folder}: no config.json there: not a folder of save_pretrained")
-    try:
-        about = json.loads(path.read_text(encoding="utf-8")).get(_KEY)
-    except (ValueError, AttributeError):
-        raise UserError(f"{path}: not a configuration of transformers") from None
+        raise UserError(f"{path.parent}: no config.json there: not a folder of save_pretrained")
+    about = read_json(path).get(_KEY)
     if about is None:
-        raise UserError(f"{folder}: saved from a plain model; open it as one, then evolve it")
+        raise UserError(f"{path.parent}: saved from a plain model; open it as one, then evolve it")
     if not isinstance(about, dict) or about.get("form") != _FORM:
         raise UserError(f"{path}: evolved by another version of ea_fairseq, whose form is unknown")
+    for name, kind in (("variant", str), ("options", dict), ("attentions", list)):
+        if not isinstance(about.get(name), kind):
+            raise UserError(
+                f"{path}: {_KEY}: {name} must be what evolve wrote, not {about.get(name)!r:.60}"
+            )
+    types = {field.name: field.type for field in fields(Found)}
+    for item in about["attentions"]:
+        if (
+            not isinstance(item, dict)
+            or {name: type(value).__name__ for name, value in item.items()} != types
+            or item["kind"] not in ATTENTIONS
+            or min(item["num_heads"], item["head_dim"]) < 1
+        ):
+            raise UserError(f"{path}: {_KEY}: an attention must be what evolve wrote: {item!r:.99}")
+    kinds = list(dict.fromkeys(item["kind"] for item in about["attentions"]))
+    try:
+        chain = _chain_of(about["variant"], kinds, "the model")
+        if about["variant"] != ",".join(f"{kind}={name}" for kind, name in chain.items()):
+            raise UserError(f"variant {about['variant']!r} must be written as KIND=NAME,...")
+        read_options(chain, about["options"])
+    except ValueError as error:
+        raise UserError(f"{path}: {_KEY}: {error}") from error
+    except TypeError as error:  # a list where a name is expected
+        raise UserError(f"{path}: {_KEY}: options must be what evolve wrote: {error}") from error
     return about
+
+
+def _weights_of(folder: Path) -> Path:
+    """The file of a folder's weights, or the one that tells which there are.
+
+    Raises:
+        UserError: there is none, or one of them cannot be read
+    """
+    for path in sorted(folder.glob("*.safetensors")):
+        try:
+            with safe_open(path, "pt"):
+                pass
+        except (OSError, SafetensorError) as error:
+            raise UserError(f"{path}: cut short or damaged: {error}") from error
+    index = folder / "model.safetensors.index.json"
+    return index if index.is_file() else folder / "model.safetensors"
+
+
+def _check_names(model: PreTrainedModel, info: Mapping[str, Any], path: Path) -> None:
+    """Refuses weights that are missing and those that nobody takes, but those of another head."""
+    if not (info["missing_keys"] or info["unexpected_keys"]):
+        return
+    name, saved = (model.config.architectures or [type(model).__name__])[0], type(model)
+    if name != saved.__name__:
+        saved = getattr(transformers, name, None)
+    names = {_bare(model, key) for key in model.base_model.state_dict()}
+    if saved is not None:
+        with torch.device("meta"):
+            names = {_bare(model, key) for key in saved(copy.deepcopy(model.config)).state_dict()}
+    for key in sorted(info["missing_keys"]):
+        if ".ea." in key or _bare(model, key) in names:
+            raise UserError(f"{path}: {key} is missing among its weights")
+    for key in sorted(info["unexpected_keys"]):
+        if ".ea." in key or (saved is not None and _bare(model, key) not in names):
+            raise UserError(f"{path}: {key} is among its weights; {name} has none of that name")
+
+
+def _check_attentions(model: PreTrainedModel, about: Mapping[str, Any], path: Path) -> None:
+    """Refuses attentions in config.json that are not those of the model."""
+    written = [Found(**item) for item in about["attentions"]]
+    known = {_module(model, one.path): one for one in written}
+    try:
+        found = find_again(model, known)
+    except UserError as error:
+        raise UserError(f"{path}: {_KEY}: {error}") from error
+    ours, theirs = ({one.path: one for one in _named(model, all_)} for all_ in (written, found))
+    if len(ours) < len(written) or ours.keys() != theirs.keys():
+        raise UserError(f"{path}: {_KEY}: {len(written)} attentions, not the model's {len(found)}")
+    for name, one in ours.items():
+        for item, value in asdict(theirs[name]).items():
+            if item != "longest" and getattr(one, item) != value:
+                raise UserError(
+                    f"{path}: {_KEY}: {item} of attention {name} must be {value!r}, as in the "
+                    f"model, not {getattr(one, item)!r}"
+                )
+
+
+def _named(model: PreTrainedModel, attentions: list[Found]) -> list[Found]:
+    """Attentions by their names in the model without its head."""
+    return [
+        replace(one, **{key: _bare(model, getattr(one, key)) for key in ("path", "chain", "stack")})
+        for one in attentions
+    ]
 
 
 def _plain_class(model_class: Any, folder: str | Path) -> type[PreTrainedModel]:

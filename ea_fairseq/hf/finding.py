@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -99,6 +99,30 @@ def find_attentions(model: PreTrainedModel, example: dict[str, Any] | None) -> l
             "evolved"
         )
     return found
+
+
+def find_again(model: PreTrainedModel, known: Mapping[nn.Module, Found]) -> list[Found]:
+    """The attentions of a model that was evolved and has no hooks yet.
+
+    Args:
+        model: with its weights
+        known: attentions, and what was once found; of those that do not run on inputs that can be
+            guessed, kind and sizes are taken from there
+
+    Raises:
+        UserError: layers differ in what they must share
+    """
+    seen = _Seen()
+    try:
+        _run(model, model.base_model, None, seen, [])
+    except UserError:  # it needs an example
+        seen = _Seen()
+    ran = {module for module, *_ in seen.calls}
+    for module, one in known.items():
+        if module not in ran:
+            query = torch.empty(1, one.num_heads, 1, one.head_dim, device="meta")
+            seen.calls.append((module, one.kind, query, one.longest))
+    return _in_chains(model, seen)
 
 
 def _in_chains(model: PreTrainedModel, seen: _Seen) -> list[Found]:

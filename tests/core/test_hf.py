@@ -14,6 +14,7 @@ from hf_models import BOTH, DECODERS, FAMILIES, IMAGES, enlarge, first, inputs, 
 from pages import DOCS, blocks
 from reference import masked_softmax
 from references.evolving import evolve_map
+from safetensors.torch import load_file, save_file
 from torch.nn.functional import gelu, layer_norm
 from transformers import (
     AlbertConfig,
@@ -22,6 +23,7 @@ from transformers import (
     AutoModel,
     AutoModelForSequenceClassification,
     BertConfig,
+    BertForMaskedLM,
     BertForSequenceClassification,
     BertModel,
     DebertaV2Config,
@@ -360,6 +362,142 @@ def test_weights_that_are_missing_are_told_of(tmp_path):
     (tmp_path / "model.safetensors").write_bytes(plain)
     with pytest.raises(UserError, match=r"ea\.transform\.convolution.* is missing"):
         load(AutoModel, tmp_path)
+
+
+def _changed(folder, change):
+    """Changes what config.json says of the evolved attentions."""
+    path = folder / "config.json"
+    config = json.loads(path.read_text())
+    change(config["ea_fairseq"])
+    path.write_text(json.dumps(config))
+
+
+def _each(**values):
+    def change(about):
+        for one in about["attentions"]:
+            one.update(values)
+
+    return change
+
+
+@pytest.mark.parametrize(
+    "change, reason",
+    [
+        (_each(kind="decoder"), "has decoder attention, no encoder"),
+        (_each(kind="junk"), "an attention must be what evolve wrote"),
+        (_each(layer=0), "layer of attention .*layer.1.* must be 1, as in the model, not 0"),
+        (_each(chain="one"), "chain of attention .* must be"),
+        (_each(num_heads="2"), "an attention must be what evolve wrote"),
+        (_each(head_dim=0), "an attention must be what evolve wrote"),
+        (_each(path="encoder"), "attentions, not the model's"),
+        (_each(path="nowhere"), "has no nowhere"),
+        (lambda about: about.update(variant="decoder=residual") or _each(kind="decoder")(about),
+         "kind of attention .* must be 'encoder', as in the model, not 'decoder'"),
+        (lambda about: about["attentions"].pop(), "2 attentions, not the model's 3"),
+        (lambda about: about.update(attentions=[3]), "an attention must be"),
+        (lambda about: about.update(attentions={}), "attentions must be what evolve wrote, not {}"),
+        (lambda about: about.pop("variant"), "variant must be what evolve wrote, not None"),
+        (lambda about: about.update(variant=3), "variant must be what evolve wrote, not 3"),
+        (lambda about: about.update(variant="encoder=nope"), "encoder=nope"),
+        (lambda about: about.update(variant="residual"), "must be written as KIND=NAME"),
+        (lambda about: about.update(options=None), "options must be what evolve wrote, not None"),
+        (lambda about: about.update(options={"scores": [3]}), "options must be"),
+    ],
+)  # fmt: skip
+def test_a_configuration_that_is_not_the_model_s_is_refused(change, reason, tmp_path):
+    """The variant has no weights: nothing else would tell."""
+    evolve(make("bert"), "residual").save_pretrained(tmp_path)
+    load(AutoModel, tmp_path)
+    _changed(tmp_path, change)
+    with pytest.raises(UserError, match=rf"config\.json: .*{reason}"):
+        load(AutoModel, tmp_path)
+
+
+@pytest.mark.parametrize("depth", [600, 100_000])
+def test_a_configuration_nested_too_deeply_is_refused(depth, tmp_path):
+    evolve(make("bert")).save_pretrained(tmp_path)
+    path = tmp_path / "config.json"
+    nested = '"x": ' + "[" * depth + "]" * depth + ", "
+    path.write_text("{" + nested + path.read_text().strip()[1:])
+    with pytest.raises(UserError, match=r"config\.json: .*nested too deeply"):
+        load(AutoModel, tmp_path)
+
+
+def _without(name):
+    return lambda weights: weights.pop(name)
+
+
+def _with(name, value):
+    return lambda weights: weights.update(
+        {name: torch.full_like(next(iter(weights.values())), value)}
+    )
+
+
+def _spoilt(name, value):
+    return lambda weights: weights[name].view(-1)[:1].fill_(value)
+
+
+_QUERY = "bert.encoder.layer.1.attention.self.query.weight"
+
+
+@pytest.mark.parametrize(
+    "change, reason",
+    [
+        (_without(_QUERY), "layer.1.attention.self.query.weight is missing among its weights"),
+        (_without("classifier.bias"), "classifier.bias is missing among its weights"),
+        (_with("bert.new.weight", 0.0), "new.weight is among its weights; Bert.* has none"),
+        (_with(_QUERY.replace("query", "ea.transform.more"), 0.0), "more.weight is among"),
+        (_spoilt(_QUERY, float("nan")), "query.weight has values that are NaN or infinite"),
+        (_spoilt("classifier.bias", float("inf")), "classifier.bias has values that are NaN"),
+        (lambda weights: weights.update({_QUERY: torch.zeros(2, 2)}), "cannot be loaded"),
+    ],
+)
+def test_weights_that_are_not_the_model_s_are_refused(change, reason, tmp_path):
+    evolve(BertForSequenceClassification(BertConfig(**SMALL))).save_pretrained(tmp_path)
+    path = tmp_path / "model.safetensors"
+    weights = load_file(path)
+    change(weights)
+    save_file(weights, path, {"format": "pt"})
+    with pytest.raises(UserError, match=rf"model\.safetensors: .*{reason}"):
+        load(AutoModelForSequenceClassification, tmp_path)
+    if "classifier" not in reason and "cannot" not in reason:
+        with pytest.raises(UserError, match=rf"model\.safetensors: .*{reason}"):
+            load(BertModel, tmp_path)
+
+
+@pytest.mark.parametrize("damage", ["cut", "empty", "missing"])
+def test_damaged_files_of_weights_are_named(damage, tmp_path):
+    evolve(make("bert")).save_pretrained(tmp_path)
+    path = tmp_path / "model.safetensors"
+    content = path.read_bytes()
+    path.write_bytes(content[:-9] if damage == "cut" else b"")
+    if damage == "missing":
+        path.unlink()
+    with pytest.raises(UserError, match=r"model\.safetensors: ") as error:
+        load(AutoModel, tmp_path)
+    assert "\n" not in str(error.value)
+
+
+def test_a_model_with_another_head_gets_a_new_one(tmp_path):
+    """And a pooler, where the one that was saved had none; tied weights are none that miss."""
+    model = evolve(BertForMaskedLM(BertConfig(**SMALL)), alpha=0.4, beta=0.5).eval()
+    model.save_pretrained(tmp_path / "masked")
+    given = inputs("bert")
+    expected = model.bert(**given)[0]
+    for chosen in (BertForSequenceClassification, AutoModel):
+        again = load(chosen, tmp_path / "masked").eval()
+        assert torch.equal(again.base_model(**given)[0], expected)
+    again.save_pretrained(tmp_path / "base")
+    found = load(BertForMaskedLM, tmp_path / "base").eval()
+    assert torch.equal(found.bert(**given)[0], expected)
+
+
+@pytest.mark.parametrize("family", DECODERS)
+def test_a_decoder_s_folder_opens_without_its_head(family, tmp_path):
+    model, given = evolve(make(family), **settings(family, 0.4, 0.5)), inputs(family)
+    model.save_pretrained(tmp_path)
+    found = load(AutoModel, tmp_path).eval()
+    assert torch.equal(first(found, given), first(model.base_model, given))
 
 
 @pytest.mark.parametrize(
