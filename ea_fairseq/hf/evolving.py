@@ -83,6 +83,7 @@ def evolve(
         "attentions": [asdict(one) for one in found],
     }
     _attach(model, about)
+    _copy_config(model)
     _declare(model, about)
     return model
 
@@ -248,6 +249,14 @@ def _module(model: PreTrainedModel, path: str) -> nn.Module:
         except AttributeError:
             continue
     raise UserError(f"{type(model).__name__} has no {path}: it was saved from another architecture")
+
+
+def _copy_config(model: PreTrainedModel) -> None:
+    """Gives the model a configuration of its own: another one, made of the same, stays plain."""
+    copies: dict[int, Any] = {}
+    for module in model.modules():
+        if isinstance(getattr(module, "config", None), PretrainedConfig):
+            module.config = copy.deepcopy(module.config, copies)
 
 
 def _declare(model: PreTrainedModel, about: Mapping[str, Any]) -> None:

@@ -84,6 +84,18 @@ def test_later_tokens_change_no_earlier_output(family):
     assert not torch.equal(first(model, given)[:, -2:], first(model, changed)[:, -2:])
 
 
+@pytest.mark.parametrize("family", ["bert", "gpt2", "t5"])
+def test_another_model_of_the_same_configuration_stays_plain(family):
+    """The usual way to compare a plain and an evolved model."""
+    plain = make(family)
+    expected = first(plain, inputs(family))
+    evolved = evolve(type(plain)(plain.config), beta=0.1)
+    torch.testing.assert_close(first(plain, inputs(family)), expected)
+    configs = {id(one.config) for one in evolved.modules() if hasattr(one, "config")}
+    assert not configs & {id(one.config) for one in plain.modules() if hasattr(one, "config")}
+    evolve(type(plain)(plain.config), beta=0.1)
+
+
 def slow_bert(model, ids, alpha, beta):
     """A BERT of one sentence, its maps by loops: the equations, in float64."""
     weights = {name: value.detach() for name, value in model.state_dict().items()}
