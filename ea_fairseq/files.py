@@ -7,12 +7,13 @@ import gzip
 import hashlib
 import json
 import os
+import re
 import shutil
 import sys
 import zlib
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, get_args
 
 from .errors import UserError
 
@@ -139,6 +140,24 @@ def check_outputs(files: dict[str, Path | None], read: Iterable[Path] = ()) -> N
             raise UserError(f"{option} {path}: is the file of {other}; choose another")
 
 
+def check_file_name(key: str, name: str) -> None:
+    """Refuses what is no single part of a path: a file of that name would lie somewhere else.
+
+    Args:
+        key: what gives the name, for the message
+        name: of the file
+
+    Raises:
+        UserError: naming both.
+    """
+    bad = not name or name[0] in ".-" or len(name.encode(errors="replace")) > 200
+    if bad or re.search(r"[/\\\x00-\x1f\x7f\ud800-\udfff]", name):
+        raise UserError(
+            f"{key}: {name!r} cannot name a file: no slash, no . or - at its beginning, "
+            "200 bytes at most"
+        )
+
+
 #: The first bytes of files that are no lines of UTF-8 -> what they are.
 _OTHER_FILES = {
     b"\x1f\x8b": "compressed (gzip); unpack it first: gunzip",
@@ -244,6 +263,47 @@ def read_json(path: Path, kind: type = dict) -> Any:
         wanted = {dict: "an object", list: "a list"}[kind]
         raise UserError(f"{path}: holds {type(content).__name__}, not {wanted}")
     return content
+
+
+#: JSON's types, as messages call them.
+_KINDS = {
+    str: "text",
+    bool: "true or false",
+    int: "a whole number",
+    float: "a number",
+    list: "a list",
+    dict: "an object",
+    type(None): "null",
+}
+
+
+def check_shape(found: Any, shape: Any, name: str) -> None:
+    """Refuses what a JSON file holds where it is of other types than expected.
+
+    Args:
+        found: what it holds
+        shape: a type or several (``int | None``); ``[shape]``, a list of such; ``{key: shape}``, an
+            object that has these keys, or ``{str: shape}``, one of any keys that has one at least
+        name: what the message calls it
+
+    Raises:
+        UserError: naming the key and its value.
+    """
+    kinds = get_args(shape) or (shape if isinstance(shape, type) else type(shape),)
+    any_key = isinstance(shape, dict) and str in shape
+    if type(found) not in kinds or (any_key and not found):
+        expected = " or ".join(_KINDS[kind] for kind in kinds)
+        filled = ", not an empty one" if any_key else ""
+        raise UserError(f"{name} is {shortened(repr(found))}: expected {expected}{filled}")
+    parts: dict[Any, Any] = {}
+    if isinstance(shape, dict):
+        parts = dict.fromkeys(found, shape[str]) if any_key else shape
+    elif isinstance(shape, list):
+        parts, found = dict.fromkeys(range(len(found)), shape[0]), dict(enumerate(found))
+    for key, part in parts.items():
+        if key not in found:
+            raise UserError(f"{name}: lacks {key}")
+        check_shape(found[key], part, " ".join(f"{name}: {shortened(str(key))}".split()))
 
 
 def parse_int(digits: str) -> int:

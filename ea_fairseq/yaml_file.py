@@ -50,7 +50,7 @@ def parse(text: str | bytes, name: str) -> Any:
 
 def _construct(text: str | bytes) -> Any:
     """What ``yaml.safe_load`` gives, of a text that is not too large with its references."""
-    loader = yaml.SafeLoader(text)
+    loader = _Loader(text)
     try:
         node = loader.get_single_node()
         if node is None:
@@ -60,6 +60,19 @@ def _construct(text: str | bytes) -> Any:
         return loader.construct_document(node)
     finally:
         loader.dispose()
+
+
+class _Loader(yaml.SafeLoader):
+    """Gives a key that is a reference (*name) a node of its own, with the line that it is in."""
+
+    def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node:
+        """As PyYAML calls it; of a key the index is None."""
+        event = self.peek_event()
+        node = super().compose_node(parent, index)
+        is_key = isinstance(parent, yaml.MappingNode) and index is None
+        if is_key and isinstance(event, yaml.AliasEvent) and isinstance(node, yaml.ScalarNode):
+            return yaml.ScalarNode(node.tag, node.value, event.start_mark, event.end_mark)
+        return node
 
 
 def _size(node: yaml.Node, sizes: dict[yaml.Node, int]) -> int:

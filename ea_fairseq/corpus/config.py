@@ -9,6 +9,7 @@ from types import UnionType
 from typing import get_args, get_origin
 
 from .. import yaml_file
+from ..files import check_file_name
 from ..text.tokens import Tokenization
 
 KINDS = ("train", "valid", "test")
@@ -216,7 +217,7 @@ def _build(data: dict) -> Corpus:
     files = data.get("files", {})
     data["files"] = {name: _parts(name, value, alone) for name, value in files.items()}
     corpus = Corpus(**data)
-    _file_name("name", corpus.name)
+    check_file_name("name", corpus.name)
     for name, size in corpus.sizes.items():
         _positive(f"sizes: {name}", size)
     _choice("reader", corpus.reader, ("plain", "cldr"))
@@ -275,7 +276,7 @@ def _check_splits(corpus: Corpus) -> None:
     if not corpus.test_sets:
         raise ValueError(f"{key} has no test set: expected train, valid and the test sets")
     for name in [*names, *corpus.held_out]:
-        _file_name(key, name)
+        check_file_name(key, name)
         if set(name) & set(", "):
             raise ValueError(
                 f"{key}: {name!r} has a space or a comma, which divide names elsewhere"
@@ -335,7 +336,7 @@ def _download(data: object) -> Download:
         if not url.lower().startswith(SCHEMES):
             raise ValueError(f"downloads: urls: {url!r}: choose from {', '.join(SCHEMES)}")
     for name, checksum in download.files.items():
-        _file_name("downloads: files", name)
+        check_file_name("downloads: files", name)
         if not isinstance(checksum, str | None):
             raise ValueError(f"downloads: files: {name} is {checksum!r}: expected a checksum")
     return download
@@ -352,7 +353,7 @@ def _parts(split: str, value: object, alone: bool) -> list[Part]:
         if part.span is not None:
             _check_span(where, part)
         if part.archive is not None:
-            _file_name(f"{where}: archive", part.archive)
+            check_file_name(f"{where}: archive", part.archive)
         if "{lang}" not in part.path and not alone and part.format != "tsv":
             raise ValueError(f"{where}: path {part.path!r} does not hold {{lang}}")
         if split != "train" and (part.weight, part.tag) != (1, None):
@@ -405,16 +406,6 @@ def _check_types(cls: type, data: dict, where: str) -> None:
 def _choice(key: str, value: object, choices: tuple[str, ...]) -> None:
     if value not in choices:
         raise ValueError(f"{key} is {value!r}: choose from {', '.join(choices)}")
-
-
-def _file_name(key: str, name: str) -> None:
-    """Refuse what is no single part of a path: a file of that name would lie somewhere else."""
-    bad = not name or name[0] in ".-" or len(name.encode(errors="replace")) > 200
-    if bad or re.search(r"[/\\\x00-\x1f\x7f\ud800-\udfff]", name):
-        raise ValueError(
-            f"{key}: {name!r} cannot name a file: no slash, no . or - at its beginning, "
-            "200 bytes at most"
-        )
 
 
 def _positive(key: str, value: object, least: int = 1) -> None:

@@ -61,6 +61,8 @@ def test_references_within_reason_are_read():
         ("files:\n  train: a\n  train: b\n", "train is given in line 2 and in line 3"),
         ("train: {x: 1}\nother:\ntrain: {y: 2}\n", "train is given in line 1 and in line 3"),
         ("a: {x: 1, x: 2}\n", "x is given in line 1 and in line 1"),
+        ("&k dropout: 0.1\n*k : 0.9\n", "dropout is given in line 1 and in line 2"),
+        ("a: &k x\nb:\n  *k :\n    1\n  y: 3\n  x: 2\n", "x is given in line 3 and in line 6"),
     ],
 )
 def test_a_key_given_twice_is_refused(text, words):

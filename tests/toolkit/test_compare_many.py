@@ -160,11 +160,114 @@ def test_translations_that_are_not_those_kept_are_refused(work, capsys):
     path = work / "kept" / "ea.short" / "seed2" / "flickr.en.gz"
     lines = gzip.decompress(path.read_bytes()).decode().splitlines(keepends=True)
     path.write_bytes(gzip.compress("".join(lines[:-1]).encode()))
-    assert "29 lines" in refused(work, capsys)
+    assert "the translations of flickr are not those kept" in refused(work, capsys)
     path.write_bytes(gzip.compress("".join([*lines[:-1], "the cat\n"]).encode()))
     assert "the translations of flickr are not those kept" in refused(work, capsys)
     path.write_bytes(gzip.compress("".join(lines).encode())[:-20])
     assert f"{path}: cannot be read: " in refused(work, capsys)
+
+
+def test_no_more_is_unpacked_than_a_test_set_can_have(work, capsys, monkeypatch):
+    monkeypatch.setattr("ea_fairseq.recipes.results.kept.LIMIT", 2_000)
+    path = work / "kept" / "ea.short" / "seed1" / "flickr.en.gz"
+    path.write_bytes(gzip.compress(b"x" * 2_001))
+    assert f"{path}: unpacks to more than 2,000 bytes" in refused(work, capsys)
+
+
+def change(path, keys, value):
+    """A value in a JSON file, or in an object there, replaced; by ``...`` removed."""
+    content = part = json.loads(path.read_text())
+    *within, last = keys.split()
+    for key in within:
+        part = part[int(key) if isinstance(part, list) else key]
+    part[last] = value
+    if value is ...:
+        del part[last]
+    path.write_text(json.dumps(content))
+
+
+#: Keys in results.json, what takes the place of their value, and how it is refused.
+JUNK = [
+    ("scores", ..., "lacks scores"),
+    ("scores", [], "scores is []: expected an object"),
+    ("scores", {}, "scores is {}: expected an object, not an empty one"),
+    ("scores", {"test": None}, "scores: test is None: expected an object"),
+    ("scores", {"test": {}}, "scores: test: lacks scores"),
+    ("scores", {"a\nb": None}, "scores: a b is None"),
+    ("scores mscoco", 3, "scores: mscoco is 3: expected an object"),
+    ("scores mscoco scores 0 score", "x", "score is 'x': expected a whole number or a number"),
+    ("scores mscoco scores 0 score", None, "scores: 0: score is None: expected"),
+    ("scores mscoco scores 0 score", True, "scores: 0: score is True: expected"),
+    ("scores mscoco scores 0 label", [], "scores: 0: label is []: expected text"),
+    ("scores", {"../x": {"scores": []}}, "scores: '../x' cannot name a file"),
+    ("corpus", ..., "lacks corpus"),
+    ("corpus", 3, "corpus is 3: expected text"),
+    ("corpus", "/", "corpus: '/' cannot name a file"),
+    ("corpus", "../x", "corpus: '../x' cannot name a file"),
+    ("settings", [], "settings is []: expected an object"),
+    ("data", "x", "data is 'x': expected an object"),
+    ("parameters", "x", "parameters is 'x': expected a whole number or null"),
+]
+JUNK_KEPT = [
+    ("scores mscoco files", ..., "scores: mscoco: lacks files"),
+    ("scores mscoco files", {"references": "a/b", "x": "y"}, "mscoco: files: lacks translations"),
+    ("scores mscoco files", {"hypotheses": "a/b", "x": "y"}, "mscoco: files: lacks references"),
+    ("scores mscoco target_lang", 3, "target_lang is 3: expected text or null"),
+    ("scores mscoco sha256", ..., "scores: mscoco: lacks sha256"),
+    ("scores mscoco sha256", "x", "scores: mscoco: sha256 is 'x': expected an object"),
+    ("scores mscoco sha256 references", ..., "sha256: lacks references"),
+    ("scores mscoco sha256 tokenized_references", ..., "sha256: lacks tokenized_references"),
+    ("scores mscoco sha256 hypotheses", 3, "sha256: hypotheses is 3: expected text"),
+    ("scores mscoco files losses", "x", "files has hypotheses, references, tokenized_ref"),
+    ("scores mscoco files hypotheses", "../x.gz", "hypotheses: '../x.gz' cannot name a file"),
+    ("scores mscoco files references", "../../x", "references: '..' cannot name a file"),
+    ("scores mscoco target_lang", "../x", "target_lang: '../x' cannot name a file"),
+]
+
+
+@pytest.mark.parametrize(("keys", "value", "words"), JUNK + JUNK_KEPT)
+def test_what_is_no_run_is_refused_in_a_line(work, capsys, keys, value, words):
+    run, kept = (work / name / "ea.short" / "seed1" for name in ("runs/tiny.de-en", "kept"))
+    into = str(work / "again")
+    pair = [str(work / "kept" / "plain.short"), str(kept.parent), "--work-dir", str(work)]
+    commands = [(kept, compare, pair), (kept, compare_many, pair)]
+    if (keys, value, words) in JUNK:
+        commands.append((run, keep_runs, [str(run), "--into", into]))
+        if value is not ...:  # runs are compared without them
+            commands.append((run, compare, [str(run.parents[1] / "plain.short"), str(run)]))
+    for folder in {folder: None for folder, _, _ in commands}:
+        change(folder / "results.json", keys, value)
+    for folder, program, arguments in commands:
+        capsys.readouterr()
+        assert program.main(arguments) == 1
+        (line,) = capsys.readouterr().err.splitlines()
+        assert f"{folder / 'results.json'}: " in line and words in line, line
+    assert not (work / "again").exists()
+
+
+def test_nothing_is_written_beside_what_is_kept(work, capsys):
+    """Names of test sets and languages become those of files."""
+    run = work / "runs" / "tiny.de-en" / "ea.short" / "seed1"
+    results, scored = run / "results.json", run / "scores" / "flickr.json"
+    before = results.read_text(), scored.read_text()
+    command = [str(run), "--into", str(work / "a" / "kept")]
+    (work / "a").mkdir()
+
+    def refusal():
+        files = set(work.rglob("*"))
+        assert keep_runs.main(command) == 1 and set(work.rglob("*")) == files
+        (line,) = capsys.readouterr().err.splitlines()
+        return line
+
+    name = "../../../escaped"
+    shutil.copyfile(scored, run / "scores" / f"{name}.json")
+    change(results, "scores", {name: json.loads(before[1])})
+    assert f"{results}: scores: '{name}' cannot name a file" in refusal()
+    results.write_text(before[0])
+    change(scored, "target_lang", "../../x")
+    assert f"{scored}: target_lang: '../../x' cannot name a file" in refusal()
+    scored.write_text(before[1])
+    assert keep_runs.main(command) == 0
 
 
 def cells(text, test_set, name):

@@ -6,12 +6,13 @@ import random
 import re
 import subprocess
 import sys
+import time
 
 import compare
 import evaluate
 import pytest
 
-from ea_fairseq.recipes.results.scoring import split_compounds
+from ea_fairseq.recipes.results.scoring import check_words, split_compounds
 from ea_fairseq.recipes.runs.generation import read_generated
 from ea_fairseq.text.tokens import detokenize
 
@@ -290,6 +291,16 @@ def test_pieces_of_words_are_refused_with_the_remedy(files, capsys, piece, remed
     lines = (files / "hyp.tok").read_text().splitlines()
     write(files / "hyp.tok", ["@@ -1 +1 @@ a", *lines[1:]])
     assert run(files, "--hypotheses", str(files / "hyp.tok")) == 0
+
+
+def test_long_words_are_looked_through_once():
+    began = time.process_time()
+    check_words({"a": ["x" * 1_000_000, "@@" * 500_000 + "x", "x@@\u00a0y", "a@@\ty @@", "@@@\t"]})
+    with pytest.raises(ValueError, match="^a: 'b@@' in sentence 1 is"):
+        check_words({"a": ["@@ a b@@ c@@"]})
+    with pytest.raises(ValueError, match=r"^a: 'x{30}\.\.\.' in sentence 1 is"):
+        check_words({"a": ["x" * 1_000_000 + "@@"]})
+    assert time.process_time() - began < 5
 
 
 @pytest.mark.parametrize("language", ["zh", "zh_TW", "ja", "de"])

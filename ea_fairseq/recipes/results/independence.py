@@ -10,7 +10,7 @@ from typing import Any
 
 from ...files import read_json_or_none
 from .perplexity import LossMeasure
-from .scoring import Measure
+from .scoring import Measure, read_record, read_results
 
 #: What a run's model is kept in, whichever of them is there.
 _MODELS = ("averaged.pt", "checkpoints/checkpoint_best.pt", "model/model.safetensors")
@@ -49,12 +49,12 @@ def check_own_scores(folder: Path) -> None:
     Translations that were scored anew in another way are the run's own.
 
     Raises:
-        ValueError: naming the file.
+        ValueError: naming the file, also where it is none of scores.
     """
     path = folder / "results.json"
-    results = read_json_or_none(path)
-    if results is None:
+    if not path.exists():
         return
+    results = read_results(path)
     for step, seconds in _object(results, "seconds").items():
         stamp = folder / "steps" / f"{step}.json"
         stamped = read_json_or_none(stamp) or {}
@@ -62,10 +62,12 @@ def check_own_scores(folder: Path) -> None:
             raise ValueError(
                 f"{path}: is of another run than {stamp}: give this run's command again"
             )
-    for test_set, ended_with in _object(results, "scores").items():
+    for test_set, ended_with in results.get("scores", {}).items():
         scored = folder / "scores" / f"{test_set}.json"
+        if not scored.exists():
+            continue
         before = _by_method(ended_with)
-        for label, score in _by_method(read_json_or_none(scored)).items():
+        for label, score in _by_method(read_record(scored)).items():
             if abs(before.get(label, score) - score) > 1e-6:
                 raise ValueError(
                     f"{scored}: {label[0]} is {score:.2f}, and was {before[label]:.2f} when the "
@@ -119,13 +121,11 @@ def _object(content: dict[str, Any], name: str) -> dict[str, Any]:
     return found if isinstance(found, dict) else {}
 
 
-def _by_method(scored: Any) -> dict[tuple[str, str], float]:
+def _by_method(scored: dict[str, Any]) -> dict[tuple[str, str], float]:
     """The numbers among scores, by their labels and signatures."""
-    scores = scored.get("scores", []) if isinstance(scored, dict) else []
     return {
-        (score["label"], score.get("signature", "")): float(score["score"])
-        for score in scores
-        if isinstance(score, dict) and {"label", "score"} <= score.keys()
+        (score["label"], str(score.get("signature", ""))): score["score"]
+        for score in scored["scores"]
     }
 
 

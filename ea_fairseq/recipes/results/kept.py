@@ -11,18 +11,40 @@ They are taken from data that was prepared anew, if they are the same to the byt
 
 from __future__ import annotations
 
+import glob
 import gzip
 import hashlib
+import zlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from ...files import new_folder, read_json, read_json_or_none, sha256, write_json
+from ...files import (
+    check_file_name,
+    check_shape,
+    new_folder,
+    read_json_or_none,
+    sha256,
+    write_json,
+)
 from ..runs.folders import seed_folders
 from ..runs.text_copy import trained_on
 from .independence import check_own_scores
 from .milestones import read_progress
-from .scoring import Translation, checked_record, read_scored, scored_translation
+from .scoring import (
+    Translation,
+    checked_record,
+    read_record,
+    read_results,
+    read_scored,
+    scored_translation,
+)
+
+#: Bytes of a test set's translations, unpacked; those of 3,000 sentences are half a million.
+LIMIT = 100_000_000
+
+#: What every results.json that is kept has.
+NEEDED = ("corpus", "scores")
 
 
 def is_kept(folder: Path) -> bool:
@@ -41,18 +63,17 @@ def keep(run: Path, into: Path) -> tuple[Path, bool]:
         the kept run's folder; whether it is new
 
     Raises:
-        ValueError: the run is not finished or of a language model, or another one is kept already.
+        ValueError: the run is not finished, damaged or of a language model, or another one is kept
+            already.
     """
     run = run.resolve()
     target = into / run.parent.name / run.name
     if not (run / "results.json").exists():
         raise ValueError(f"{run}: not finished: there is no results.json")
-    results = read_json(run / "results.json")
+    results = read_results(run / "results.json", NEEDED)
     check_own_scores(run)
     texts: dict[str, bytes] = {}
-    for test_set, record in results["scores"].items():
-        if "losses" in record["files"]:
-            raise ValueError(f"{run}: is of a language model, which has no translations to keep")
+    for test_set in results["scores"]:
         scored = run / "scores" / f"{test_set}.json"
         results["scores"][test_set], name, lines = _kept_record(scored, test_set)
         texts[name] = lines
@@ -75,7 +96,10 @@ def keep(run: Path, into: Path) -> tuple[Path, bool]:
 
 def _kept_record(scored: Path, test_set: str) -> tuple[dict[str, Any], str, bytes]:
     """What is kept of the scores of a test set, and of the translations; the name of their file."""
-    record = checked_record(read_json(scored), scored)
+    record = read_record(scored)
+    if "losses" in record["files"]:
+        run = scored.parents[1]
+        raise ValueError(f"{run}: is of a language model, which has no translations to keep")
     translation = read_scored(scored)
     kind, text = _scored_text(translation)
     name = f"{test_set}.{record['target_lang'] or 'txt'}.gz"
@@ -87,7 +111,32 @@ def _kept_record(scored: Path, test_set: str) -> tuple[dict[str, Any], str, byte
     named = {key: f"{path.resolve().parent.name}/{path.name}" for key, path in references.items()}
     checksums = {key: sha256(path) for key, path in references.items()}
     checksums[kind] = hashlib.sha256(text).hexdigest()
-    return record | {"files": {kind: name} | named, "sha256": checksums}, name, text
+    record |= {"files": {kind: name} | named, "sha256": checksums}
+    _check_kept(record, str(scored))
+    return record, name, text
+
+
+def _check_kept(record: dict[str, Any], name: str) -> None:
+    """Refuse a record that lacks a checksum, or of which a file lies somewhere else.
+
+    Raises:
+        ValueError: beginning with ``name``.
+    """
+    files = record["files"]
+    if files.keys() - {"tokenized_references"} not in (
+        {"references", "translations"},
+        {"references", "hypotheses"},
+    ):
+        raise ValueError(
+            f"{name}: files has {', '.join(files)}: expected references, and translations or "
+            "hypotheses"
+        )
+    check_shape(record, {"sha256": dict.fromkeys(files, str)}, name)
+    if record["target_lang"]:
+        check_file_name(f"{name}: target_lang", record["target_lang"])
+    for key, file in files.items():
+        for part in file.split("/") if "references" in key else [file]:
+            check_file_name(f"{name}: files: {key}", part)
 
 
 def _scored_text(translation: Translation) -> tuple[str, bytes]:
@@ -123,22 +172,37 @@ def kept_translations(
 
     Raises:
         ValueError: the corpus is not prepared, or has other references than those that the run was
-            scored with; or translations that are not those that were scored.
+            scored with; or what is kept is damaged, or not the translations that were scored.
     """
     path = folder / "results.json"
-    results = read_json(path)
-    records = {name: checked_record(found, path) for name, found in results["scores"].items()}
+    results = read_results(path, NEEDED)
+    records = results["scores"]
+    for test_set, record in records.items():
+        name = f"{path}: scores: {test_set}"
+        _check_kept(checked_record(record, name), name)
     data = _data_with_references(folder, results["corpus"], records, work_dir)
     for test_set, record in records.items():
         files = {
             key: (data if "references" in key else folder) / file
             for key, file in record["files"].items()
         }
-        translation = scored_translation(record, files)
-        kind, text = _scored_text(translation)
-        if record["sha256"].get(kind) != hashlib.sha256(text).hexdigest():
+        (kind,) = files.keys() & {"translations", "hypotheses"}
+        if record["sha256"][kind] != _unpacked_sha256(files[kind]):
             raise ValueError(f"{folder}: the translations of {test_set} are not those kept")
-        yield test_set, record, translation
+        yield test_set, record, scored_translation(record, files)
+
+
+def _unpacked_sha256(path: Path) -> str:
+    """The checksum of what was packed; of no more than a test set can have."""
+    try:
+        with gzip.open(path) as file:
+            text = file.read(LIMIT + 1)
+    except (EOFError, OSError, zlib.error) as error:
+        why = getattr(error, "strerror", None) or error
+        raise ValueError(f"{path}: cannot be read: {why}") from None
+    if len(text) > LIMIT:
+        raise ValueError(f"{path}: unpacks to more than {LIMIT:,} bytes: expected translations")
+    return hashlib.sha256(text).hexdigest()
 
 
 def _data_with_references(
@@ -146,16 +210,16 @@ def _data_with_references(
 ) -> Path:
     """The prepared data whose references a kept run was scored with."""
     wanted = {
-        record["files"][key]: checksum
+        (file, record["sha256"][key])
         for record in records.values()
-        for key, checksum in record["sha256"].items()
+        for key, file in record["files"].items()
         if "references" in key
     }
     other = ""
-    for data in sorted((work_dir / "data").glob(f"{corpus}*")):
-        if not all((data / file).is_file() for file in wanted):
+    for data in sorted((work_dir / "data").glob(f"{glob.escape(corpus)}*")):
+        if not all((data / file).is_file() for file, _ in wanted):
             continue
-        differing = [f for f, checksum in wanted.items() if sha256(data / f) != checksum]
+        differing = sorted(f for f, checksum in wanted if sha256(data / f) != checksum)
         if not differing:
             return data
         other = other or f"was scored with another {differing[0]} than that of {data}; "

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Collection
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from pathlib import Path
@@ -12,7 +13,7 @@ import numpy
 from sacrebleu.metrics import BLEU, CHRF, TER
 from sacrebleu.metrics.base import Metric
 
-from ...files import read_json, read_lines
+from ...files import check_file_name, check_shape, read_json, read_lines, shortened
 from ...text.tokens import detokenize
 from ..runs.generation import read_generated
 
@@ -58,7 +59,7 @@ def check_lengths(files: dict[str | Path, list[str]]) -> None:
 
 
 #: A piece that continues, as subword-nmt writes it; a diff's "@@ -1 +1 @@" is none.
-_BPE_MARK = re.compile(r"\S+@@(?= |$)")
+_BPE_MARK = re.compile(r"(?<!\S)\S+@@(?= |$)")
 _SENTENCEPIECE_MARK = re.compile("\u2581\\S*")
 
 
@@ -70,8 +71,8 @@ def check_words(files: dict[str | Path, list[str]]) -> None:
             for post_process, mark in marks.items():
                 if found := mark.search(line):
                     raise ValueError(
-                        f"{name}: {found[0]!r} in sentence {number} is a piece of a word: translate"
-                        f" with --post-process {post_process}, and score whole words"
+                        f"{name}: {shortened(found[0])!r} in sentence {number} is a piece of a "
+                        f"word: translate with --post-process {post_process}, and score whole words"
                     )
 
 
@@ -81,33 +82,61 @@ def read_record(path: Path) -> dict[str, Any]:
     Raises:
         ValueError: naming the file, if they have not written that.
     """
-    return checked_record(read_json(path), path)
+    return checked_record(read_json(path), str(path))
 
 
-def checked_record(found: dict[str, Any], path: Path) -> dict[str, Any]:
+#: What evaluate.py and evaluate_lm.py write; what only the first does.
+_SCORE = {"label": str, "score": int | float}
+_RECORD = {"files": {str: str}, "scores": [_SCORE | {"signature": str}]}
+_OF_TEXT = {"lowercase": bool, "compound_split": bool, "target_lang": str | None}
+#: What a run's results.json has, as far as it is read here.
+_RESULTS = {
+    "corpus": str,
+    "scores": {str: {"scores": [_SCORE]}},
+    "settings": dict,
+    "data": dict,
+    "parameters": int | None,
+}
+
+
+def checked_record(found: Any, name: str) -> dict[str, Any]:
     """What evaluate.py or evaluate_lm.py wrote into a file.
 
     Raises:
         ValueError: naming the file, if they have not written that.
     """
-    files, scores = found.get("files"), found.get("scores")
-    rest = {"lowercase": bool, "compound_split": bool, "target_lang": (str, type(None))}
-    if not (
-        _holds(files, dict, str)
-        and ("losses" in files or ("references" in files and len(files) > 1))
-        and _holds(scores, list, dict)
-        and all(score.keys() >= {"label", "score", "signature"} for score in scores)
-        and ("losses" in files or all(isinstance(found.get(k, ()), v) for k, v in rest.items()))
-    ):
-        raise ValueError(f"{path}: not what evaluate.py writes: score the run's translations again")
+    try:
+        check_shape(found, _RECORD, name)
+        if "losses" not in found["files"]:
+            check_shape(found, _OF_TEXT | {"files": {"references": str}}, name)
+            if not found["files"].keys() & {"translations", "generated", "hypotheses"}:
+                raise ValueError(f"{name}: files: lacks translations")
+    except ValueError as error:
+        raise ValueError(
+            f"{error}: not what evaluate.py writes: score the run's translations again"
+        ) from None
     return found
 
 
-def _holds(found: Any, kind: type, of: type) -> bool:
-    """Whether it is a list, or an object, that has nothing but values of a type in it."""
-    if not isinstance(found, kind):
-        return False
-    return all(isinstance(v, of) for v in (found.values() if isinstance(found, dict) else found))
+def read_results(path: Path, needed: Collection[str] = ()) -> dict[str, Any]:
+    """A run's results.json, checked as far as it is read here.
+
+    Args:
+        path: of the file
+        needed: keys that it must have
+
+    Raises:
+        ValueError: naming the file and the key that is missing, of another type than expected, or
+            with a name that would lead out of a folder.
+    """
+    results = read_json(path)
+    keys = results.keys() | set(needed)
+    check_shape(results, {key: _RESULTS[key] for key in _RESULTS if key in keys}, str(path))
+    if "corpus" in results:
+        check_file_name(f"{path}: corpus", results["corpus"])
+    for test_set in results.get("scores", {}):
+        check_file_name(f"{path}: scores", test_set)
+    return results
 
 
 def read_scored(path: Path) -> Translation:

@@ -6,11 +6,11 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from ...files import read_json
 from ..runs.folders import seed_folders, settings_of
 from .comparison import Row, compare_by
 from .differences import differences, listed
 from .kept import finished_runs
+from .scoring import read_results
 from .significance import holm
 from .systems import Runs, read_folders
 
@@ -73,7 +73,7 @@ def read_systems(
         there = [run for run in finished_runs(folder) if run in chosen]
         if not there:
             continue
-        parameters = read_json(there[0] / "results.json").get("parameters")
+        parameters = read_results(there[0] / "results.json").get("parameters")
         system = System(folder, there[0], read_folders(there, work_dir), parameters)
         if found:
             beside = next(iter(found.values()))
