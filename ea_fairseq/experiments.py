@@ -20,6 +20,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from .devices import usable_device
 from .errors import UserError, one_line, perhaps_meant
 from .files import locked, new_file, read_json, write_json
 from .recipes.results.tables import table
@@ -356,13 +357,7 @@ def chosen_device(args: argparse.Namespace) -> torch.device:
         torch.set_num_threads(args.threads)
     if len(set(args.seeds)) < len(args.seeds):
         raise UserError(f"--seeds {' '.join(map(str, args.seeds))}: one is given twice")
-    try:
-        device = torch.device(args.device)
-        torch.zeros(1, device=device)
-    except (RuntimeError, AssertionError) as error:
-        reason = str(error).strip().splitlines()[0]
-        raise UserError(f"--device {args.device}: cannot be used: {reason}") from None
-    return device
+    return usable_device(args.device, "--device")
 
 
 @contextlib.contextmanager

@@ -1,16 +1,26 @@
 """Networks for time series: equations as loops, padding, gradients, files, compilation."""
 
+import json
 import math
 
 import numpy as np
 import pytest
 import reference
 import torch
+from safetensors.torch import load_file, save_file
 
 from ea_fairseq.attention import VARIANTS
 from ea_fairseq.attention.variants import Place
 from ea_fairseq.errors import UserError
-from ea_fairseq.networks.series import Schedule, SeriesConfig, SeriesModel, fit, outputs_of
+from ea_fairseq.networks.series import (
+    EADCTransformerClassifier,
+    EADCTransformerRegressor,
+    Schedule,
+    SeriesConfig,
+    SeriesModel,
+    fit,
+    outputs_of,
+)
 from ea_fairseq.networks.series.data import as_series, padded
 from ea_fairseq.networks.series.layers import StepBatchNorm
 
@@ -403,6 +413,159 @@ def test_files_that_are_no_model_are_refused_in_one_line(tmp_path):
     with pytest.raises(UserError, match="is there already and is no model"):
         make_model().save(tmp_path / "other")
     assert (tmp_path / "other" / "thesis.tex").read_text() == "mine"
+
+
+@pytest.mark.parametrize("variant, options", OF_VARIANTS)
+def test_saved_models_of_every_variant_are_read(tmp_path, variant, options):
+    model = make_model(attention={"variant": variant, **options}).float()
+    model.save(tmp_path / "model")
+    loaded = SeriesModel.load(tmp_path / "model").state_dict()
+    assert all(torch.equal(value, loaded[name]) for name, value in model.state_dict().items())
+
+
+@pytest.mark.parametrize(
+    "config, others",
+    [
+        ('{"model_type": "bert"}', ["model.safetensors"]),
+        ("no JSON", []),
+        ("", ["thesis.tex"]),
+        ("", ["checkpoints/1.pt"]),
+    ],
+)
+def test_only_a_saved_model_alone_is_replaced(tmp_path, config, others):
+    model, folder = make_model().float(), tmp_path / "model"
+    model.save(folder)
+    model.save(folder)
+    if config:
+        (folder / "config.json").write_text(config)
+    for name in others:
+        (folder / name).parent.mkdir(exist_ok=True)
+        (folder / name).write_text("mine")
+    before = {one: one.read_bytes() for one in folder.rglob("*") if one.is_file()}
+    with pytest.raises(UserError, match=f"^{folder}: is there already and is no model"):
+        model.save(folder)
+    link = tmp_path / "link"
+    link.symlink_to(folder)
+    with pytest.raises(UserError, match=f"^{link}: is there already"):
+        model.save(link)
+    assert {one: one.read_bytes() for one in folder.rglob("*") if one.is_file()} == before
+
+
+@pytest.mark.parametrize(
+    "settings, message",
+    [
+        ({"channels": -1}, "channels must be at least 1, not -1"),
+        ({"channels": 2.0}, "channels must be a whole number, not 2.0"),
+        ({"max_len": 10**18}, "max_len must be at most 1,000,000"),
+        (
+            {"max_len": 10**6},
+            r"encoder.positions is \(11, 8\) in the checkpoint and \(1000000, 8\)",
+        ),
+        ({"embed_dim": 10**6}, "does not fit config.json: .* parameters differ"),
+        ({"num_blocks": 40}, "num_blocks must be at most 15"),
+        ({"classes": ["a", "b"]}, "classes must be 4 labels"),
+        ({"classes": ["a", "b", "c", "a"]}, "classes must be 4 labels"),
+        ({"classes": "abcd"}, "classes must be a list of labels, not 'abcd'"),
+        ({"classes": [["a"], "b", "c", "d"]}, "classes must be a list of labels"),
+        ({"classes": [math.nan, 1, 2, 3]}, "classes must be a list of labels"),
+        ({"attention": [1]}, "do not fit"),
+        ({"attention": {"variant": ["plain"]}}, "variant must be a name"),
+        ({"attention": {"layer": 1}}, "do not fit"),
+    ],
+)
+def test_settings_of_a_file_that_do_not_fit_are_named(tmp_path, settings, message):
+    make_model().float().save(tmp_path / "m")
+    file = tmp_path / "m" / "config.json"
+    file.write_text(json.dumps(json.loads(file.read_text()) | settings))
+    with pytest.raises(UserError, match=message) as raised:
+        SeriesModel.load(tmp_path / "m")
+    assert str(tmp_path / "m") in str(raised.value) and "\n" not in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    "name, value, message",
+    [
+        ("head.weight", math.nan, "head.weight has values that are NaN or infinite"),
+        ("mean", math.inf, "mean has values that are NaN or infinite"),
+        ("deviation", 0.0, "deviation has values that are not above 0"),
+        ("target_deviation", -1.0, "target_deviation has values that are not above 0"),
+        ("deviation", None, "does not fit config.json: the checkpoint lacks deviation"),
+    ],
+)
+def test_weights_of_a_file_that_cannot_be_used_are_named(tmp_path, name, value, message):
+    make_model().float().save(tmp_path / "m")
+    file = tmp_path / "m" / "model.safetensors"
+    weights = load_file(file)
+    if value is None:
+        del weights[name]
+    else:
+        weights[name].flatten()[:1] = value
+    save_file(weights, file)
+    with pytest.raises(UserError, match=f"^{file}: {message}$"):
+        SeriesModel.load(tmp_path / "m")
+
+
+def test_a_folder_in_the_place_of_the_settings_is_named(tmp_path):
+    (tmp_path / "config.json").mkdir()
+    with pytest.raises(UserError, match=r"config\.json: cannot be read"):
+        SeriesModel.load(tmp_path)
+
+
+SMALL = {"embed_dim": 8, "num_blocks": 1, "pretrain_epochs": 0, "epochs": 1, "random_state": 0}
+
+
+@pytest.mark.parametrize("kind", [EADCTransformerClassifier, EADCTransformerRegressor])
+@pytest.mark.parametrize(
+    "settings, message",
+    [
+        ({"embed_dim": 8.0}, "embed_dim must be a whole number, not 8.0"),
+        ({"num_blocks": "1"}, "num_blocks must be a whole number, not '1'"),
+        ({"num_heads": 4.0}, "num_heads must be a whole number, not 4.0"),
+        ({"p": math.nan}, "p must be in .*, not nan"),
+        ({"p": math.inf}, "p must be in .*, not inf"),
+        ({"variant": ["plain"]}, "variant must be a name"),
+        ({"alpha": math.nan}, "alpha must be a number"),
+        ({"kernel_size": 3.0}, "kernel.size must be"),
+        ({"options": ["alpha"]}, "options must be a dict"),
+        ({"dropout": "0.1"}, r"dropout must be in \[0, 1\), not '0.1'"),
+        ({"dropout": math.nan}, "dropout must be in .*, not nan"),
+        ({"pretrain_epochs": -1}, "pretrain_epochs must be at least 0"),
+        ({"epochs": 1.5}, "epochs must be a whole number, not 1.5"),
+        ({"batch_size": True}, "batch_size must be a whole number, not True"),
+        ({"learning_rate": "fast"}, "learning_rate must be a number .* not 'fast'"),
+        ({"learning_rate": math.inf}, "learning_rate must be a number .* not inf"),
+        ({"max_len": 20.0}, "max_len must be a whole number, not 20.0"),
+        ({"device": "x"}, "device x: cannot be used"),
+        ({"device": "meta"}, "device meta: cannot be used"),
+        ({"device": 1.5}, "device 1.5: cannot be used"),
+        ({"random_state": "x"}, "random_state: 'x' cannot be used"),
+        ({"compiled": "no"}, "compiled must be True or False, not 'no'"),
+    ],
+)
+def test_bad_arguments_of_estimators_are_named(kind, settings, message):
+    with pytest.raises(UserError, match=message) as raised:
+        kind(**SMALL | settings).fit(some_series(), [0, 1, 0, 1])
+    assert "\n" not in str(raised.value)
+
+
+def test_numbers_of_numpy_are_taken_and_saved(tmp_path):
+    given = {"embed_dim": 8, "num_blocks": 1, "num_heads": 4, "epochs": 1, "batch_size": 4}
+    given |= {"max_len": 12, "kernel_size": 3, "pretrain_epochs": 0}
+    given = {name: np.int64(value) for name, value in given.items()}
+    given |= {name: np.float32(0.25) for name in ("p", "alpha", "dropout", "learning_rate")}
+    model = EADCTransformerClassifier(**given).fit(some_series(), [0, 1, 0, 1]).model_
+    model.save(tmp_path / "model")
+    assert SeriesModel.load(tmp_path / "model").config == model.config
+
+
+@pytest.mark.parametrize("kind", [EADCTransformerClassifier, EADCTransformerRegressor])
+def test_results_that_are_not_finite_are_refused(kind):
+    series = some_series()
+    model = kind(**SMALL).fit(series, [0, 1, 0, 1])
+    with pytest.raises(UserError, match="series 2 of X gives no finite result"):
+        model.predict([*series[:2], series[2] * np.float32(1e38), series[3] * np.float32(1e38)])
+    with pytest.raises(UserError, match="training: .*choose a learning_rate below 1e"):
+        kind(**SMALL | {"learning_rate": 1e38}).fit(series, [0, 1, 0, 1])
 
 
 @pytest.mark.parametrize(

@@ -12,6 +12,7 @@ In reading order:
     layers.py      attention beside a dilated convolution; batch norm over unpadded steps
     training.py    `fit`: pre-training by masked values, fine-tuning
     data.py        series as aeon and scikit-learn give them, checked and padded
+    settings.py    numbers that people set, checked
     archives.py    data sets inside of aeon, and folders of .ts files
 """
 

@@ -197,9 +197,6 @@ def build_encoder(
     """
     if kind not in ENCODERS:
         raise UserError(f"encoder must be one of {', '.join(ENCODERS)}, not {kind!r}")
-    for name, value in (("embed_dim", embed_dim), ("num_blocks", num_blocks)):
-        if value < 1:
-            raise UserError(f"{name} must be at least 1, not {value}")
     if kind == "dc":
         return DCTransformer(channels, max_len, embed_dim, num_blocks, dropout, **attention)
     if attention:

@@ -17,9 +17,11 @@ from sklearn.utils.validation import (
 )
 from torch import Tensor
 
+from ...devices import usable_device
 from ...errors import UserError
 from .data import as_series
 from .models import SeriesConfig, SeriesModel
+from .settings import whole_number
 from .training import Schedule, fit, outputs_of
 
 
@@ -99,8 +101,10 @@ class _EADCTransformer(BaseEstimator):
         classes: list[Any] | None,
     ) -> None:
         longest = max(one.shape[1] for one in series)
-        if self.max_len is not None and self.max_len < longest:
+        if self.max_len is not None and whole_number("max_len", self.max_len) < longest:
             raise UserError(f"max_len is {self.max_len}, but a series of X has {longest} steps")
+        if not isinstance(self.options, dict | None):
+            raise UserError(f"options must be a dict of options by name, not {self.options!r}")
         given = {name: getattr(self, name) for name in ("alpha", "beta", "kernel_size")}
         given = {name: value for name, value in given.items() if value is not None}
         config = SeriesConfig(
@@ -126,8 +130,11 @@ class _EADCTransformer(BaseEstimator):
             learning_rate=self.learning_rate,
             compiled=self.compiled,
         )
-        seed = int(check_random_state(self.random_state).randint(2**31 - 1))
-        device = torch.device(self.device)
+        try:
+            seed = int(check_random_state(self.random_state).randint(2**31 - 1))
+        except ValueError as error:
+            raise UserError(f"random_state: {error}") from error
+        device = usable_device(self.device, "device")
         # Nobody else's random numbers change.
         with torch.random.fork_rng([device] if device.type == "cuda" else []):
             torch.manual_seed(seed)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from numbers import Real
+import math
 from typing import Any
 
 import torch
@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from ...attention import Attention
 from ...errors import UserError
 from ...kernels.dropout import dropout_add
+from .settings import is_number
 
 
 def zero_padded(x: Tensor, padding: Tensor | None) -> Tensor:
@@ -163,7 +164,7 @@ def attended_width(embed_dim: int, p: float) -> int:
     Raises:
         UserError: they are no whole number from 0 to d
     """
-    exact = p * embed_dim if isinstance(p, Real) else -1.0
+    exact = p * embed_dim if is_number(p) and math.isfinite(p) else -1.0
     width = round(exact)
     if not 0 <= width <= embed_dim or abs(width - exact) > 1e-6:
         raise UserError(

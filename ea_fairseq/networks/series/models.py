@@ -7,13 +7,17 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
+import numpy
 import torch
 from torch import Tensor, nn
 
+from ...checkpoints.finite_weights import unusable_weight
+from ...checkpoints.mismatch import describe_mismatch
 from ...errors import UserError
-from ...files import new_folder, read_json, write_json
+from ...files import new_folder, read_json, read_json_or_none, shortened, write_json
 from .encoders import build_encoder, read_out
 from .layers import zero_padded
+from .settings import MOST, MOST_BLOCKS, is_number, whole_number
 
 CONFIG, WEIGHTS = "config.json", "model.safetensors"
 _FORMAT = "ea_fairseq.networks.series 1"
@@ -33,6 +37,9 @@ class SeriesConfig:
         dropout: in training
         attention: of "dc": num_heads, p, variant and the variant's options
         classes: labels in the order of the outputs; None for regression
+
+    Raises:
+        UserError: naming the setting, its value and what is expected
     """
 
     channels: int
@@ -44,6 +51,31 @@ class SeriesConfig:
     dropout: float = 0.1
     attention: Mapping[str, Any] = field(default_factory=dict)
     classes: tuple[str | int | float | bool, ...] | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("channels", "max_len", "outputs", "embed_dim", "num_blocks"):
+            most = MOST_BLOCKS if name == "num_blocks" else MOST
+            object.__setattr__(self, name, whole_number(name, getattr(self, name), most=most))
+        if not is_number(self.dropout) or not 0.0 <= self.dropout < 1.0:
+            raise UserError(f"dropout must be in [0, 1), not {self.dropout!r}")
+        object.__setattr__(self, "dropout", float(self.dropout))
+        # numpy's numbers have no place in a file of settings.
+        attention = {
+            name: value.item() if isinstance(value, numpy.generic) else value
+            for name, value in self.attention.items()
+        }
+        if "num_heads" in attention:
+            whole_number("num_heads", attention["num_heads"])
+        if not isinstance(attention.get("variant", ""), str):
+            raise UserError(f"variant must be a name, not {attention['variant']!r}")
+        object.__setattr__(self, "attention", attention)
+        if self.classes is not None and not (
+            len(self.classes) == len(set(self.classes)) == self.outputs
+        ):
+            raise UserError(
+                f"classes must be {self.outputs} labels, one for each output and no two the same, "
+                f"not {shortened(repr(list(self.classes)), 60)}"
+            )
 
 
 class SeriesModel(nn.Module):
@@ -61,8 +93,6 @@ class SeriesModel(nn.Module):
 
     def __init__(self, config: SeriesConfig):
         super().__init__()
-        if not 0.0 <= config.dropout < 1.0:
-            raise UserError(f"dropout must be in [0, 1), not {config.dropout}")
         self.config = config
         self.encoder = build_encoder(
             config.encoder,
@@ -151,13 +181,16 @@ class SeriesModel(nn.Module):
         An earlier model there is replaced; anything else is not.
 
         Raises:
-            UserError: something else has the name
+            UserError: something else has the name, or lies beside an earlier model
         """
         from safetensors.torch import save
 
         path = Path(path)
-        if path.exists() and not (path / CONFIG).is_file():
-            raise UserError(f"{path}: is there already and is no model; choose another name")
+        if (path.exists() or path.is_symlink()) and not _is_saved(path):
+            raise UserError(
+                f"{path}: is there already and is no model of series with nothing beside it; "
+                "choose another name"
+            )
         with new_folder(path) as folder:
             (folder / WEIGHTS).write_bytes(save(self.state_dict()))
             settings = {item.name: getattr(self.config, item.name) for item in fields(self.config)}
@@ -176,20 +209,54 @@ class SeriesModel(nn.Module):
         path = Path(path)
         try:
             content = read_json(path / CONFIG)
-        except ValueError as error:
-            raise UserError(str(error)) from error
-        if not isinstance(content, dict) or content.pop("format", None) != _FORMAT:
+        except OSError as error:
+            raise UserError(f"{path / CONFIG}: cannot be read: {error.strerror}") from error
+        if content.pop("format", None) != _FORMAT:
             raise UserError(f"{path / CONFIG}: is no model of series, whose format is {_FORMAT!r}")
         try:
-            classes = content.pop("classes")
-            model = cls(SeriesConfig(**content, classes=classes and tuple(classes)))
-        except (TypeError, KeyError) as error:
-            raise UserError(f"{path / CONFIG}: settings do not fit: {error}") from error
+            config = SeriesConfig(**content | {"classes": _classes(content["classes"])})
+            with torch.device("meta"):  # takes no memory
+                shapes = cls(config)
+        except Exception as error:  # what a file says may fail anywhere
+            reason = " ".join((str if isinstance(error, UserError) else repr)(error).split())
+            raise UserError(f"{path / CONFIG}: settings do not fit: {reason}") from error
         try:
-            model.load_state_dict(load_file(path / WEIGHTS))
-        except (SafetensorError, OSError, RuntimeError) as error:
+            weights = load_file(path / WEIGHTS)
+        except (SafetensorError, OSError) as error:
             raise UserError(f"{path / WEIGHTS}: cannot be read: {error}") from error
+        if bad := unusable_weight(weights):
+            raise UserError(f"{path / WEIGHTS}: {bad}")
+        try:
+            shapes.load_state_dict(weights, assign=True)
+        except RuntimeError as error:
+            reason = describe_mismatch(str(error)) or " ".join(str(error).split())
+            raise UserError(f"{path / WEIGHTS}: does not fit {CONFIG}: {reason}") from error
+        model = cls(config)
+        model.load_state_dict(weights)
+        for name in ("deviation", "target_deviation"):
+            if not (getattr(model, name) > 0).all():
+                raise UserError(f"{path / WEIGHTS}: {name} has values that are not above 0")
         return model.eval()
+
+
+def _is_saved(path: Path) -> bool:
+    """Whether a folder holds what :meth:`SeriesModel.save` writes, and nothing else."""
+    if path.is_symlink() or not (path / CONFIG).is_file():
+        return False
+    known = all(one.name in (CONFIG, WEIGHTS) and one.is_file() for one in path.iterdir())
+    return known and (read_json_or_none(path / CONFIG) or {}).get("format") == _FORMAT
+
+
+def _classes(content: Any) -> tuple[str | int | float | bool, ...] | None:
+    """Labels of a file of settings."""
+    if content is None:
+        return None
+    # NaN is unlike itself.
+    if type(content) is not list or not all(
+        isinstance(one, str | int | float) and one == one for one in content
+    ):
+        raise UserError(f"classes must be a list of labels, not {shortened(repr(content), 60)}")
+    return tuple(content)
 
 
 def _deviation(values: Tensor) -> Tensor:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
@@ -10,9 +12,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from ...checkpoints.finite_weights import unusable_weight
 from ...errors import UserError
 from .data import padded
 from .models import SeriesModel
+from .settings import is_number, whole_number
 
 #: Called after each epoch with "pre-training" or "training", the epoch from 1, and its mean loss.
 Told = Callable[[str, int, float], None]
@@ -40,12 +44,15 @@ class Schedule:
 
     def __post_init__(self) -> None:
         for name, least in (("pretrain_epochs", 0), ("epochs", 1), ("batch_size", 1)):
-            if getattr(self, name) < least:
-                raise UserError(f"{name} must be at least {least}, not {getattr(self, name)}")
-        if not self.learning_rate > 0:
-            raise UserError(f"learning_rate must be above 0, not {self.learning_rate}")
-        if not 0.0 < self.masked < 1.0:
-            raise UserError(f"masked must be between 0 and 1, not {self.masked}")
+            value = whole_number(name, getattr(self, name), least, sys.maxsize)
+            object.__setattr__(self, name, value)
+        for name, most in (("learning_rate", math.inf), ("masked", 1.0)):
+            value = getattr(self, name)
+            if not is_number(value) or not 0.0 < value < most:
+                raise UserError(f"{name} must be a number between 0 and {most}, not {value!r}")
+            object.__setattr__(self, name, float(value))
+        if not isinstance(self.compiled, bool | numpy.bool_):
+            raise UserError(f"compiled must be True or False, not {self.compiled!r}")
 
 
 def fit(
@@ -67,7 +74,7 @@ def fit(
         told: see :data:`Told`
 
     Raises:
-        UserError: the loss is no longer a finite number
+        UserError: the loss, or a weight in the end, is no longer a finite number
     """
     device = model.mean.device
     x, padding = padded(series)
@@ -120,6 +127,8 @@ def fit(
                 )
             if told is not None:
                 told(name, epoch, mean)
+    if bad := unusable_weight(model.state_dict(), model.mean.dtype):  # after the last update
+        raise UserError(f"training: {bad}: choose a learning_rate below {schedule.learning_rate}")
     model.eval()
 
 
@@ -137,11 +146,22 @@ def outputs_of(
         series: arrays (channels, time)
         batch_size: series a batch; it changes nothing but time and memory
         function: another one of the model's, such as ``model.representation``
+
+    Raises:
+        UserError: naming the first series of which the model says no finite numbers
     """
     device = model.mean.device
     numbers = torch.arange(len(series)).split(batch_size)
     function = model if function is None else function
-    return torch.cat([function(*batch_of(series, batch, device)).cpu() for batch in numbers])
+    result = torch.cat([function(*batch_of(series, batch, device)).cpu() for batch in numbers])
+    finite = result.isfinite().flatten(1).all(1)
+    if not finite.all():
+        number = int(finite.logical_not().nonzero()[0])
+        raise UserError(
+            f"series {number} of X gives no finite result: its values, up to "
+            f"{abs(series[number]).max():.3g}, may be far beyond those of training"
+        )
+    return result
 
 
 def batch_of(
