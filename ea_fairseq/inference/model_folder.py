@@ -290,8 +290,10 @@ def _own_variant(arch: str) -> list[str]:
     """What a card says of a variant that is not part of this package."""
     from ..attention.variants import architectures  # takes torch
 
-    variant = architectures()[arch][0] if arch in architectures() else None
-    module = variant.build.__module__.partition(".")[0] if variant else __package__
+    if arch not in architectures():
+        return []
+    variant, _ = architectures()[arch]
+    module = variant.build.__module__.partition(".")[0]
     if module == __package__.partition(".")[0]:
         return []
     return [
