@@ -120,7 +120,6 @@ OPTIONS = {
     "validate-interval-updates": Option("from 0"),
     "log-interval": Option("from 1"),
     "tensorboard-logdir": Option(text="a name"),  # of a folder in the run's own
-    "train-subset": Option(text="names with commas between"),
     "valid-subset": Option(text="names with commas between"),
     "eval-bleu-args": Option(text="a JSON object"),
     "eval-bleu-detok": Option(text="moses or space"),

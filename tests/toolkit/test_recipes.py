@@ -239,6 +239,7 @@ def test_switches_become_flags_or_nothing():
         ({"average": {"last": 3}}, ["'average: last'", "num-epoch-checkpoints"]),
         ({"evaluate": {"chrf": True}}, ["'evaluate: chrf'", "lowercase, compound-split"]),
         ({"train": {"seed": 3}}, ["'train: seed'", "ea-recipe"]),
+        ({"train": {"train-subset": "test"}}, ["'train: train-subset'", "set by ea-recipe itself"]),
         ({"train": ["lr"]}, ["'train'", "options"]),
         ({"base": "own.yml"}, ["its own base"]),
         ({"base": "no.yml"}, ["no.yml", "no such recipe"]),
@@ -386,6 +387,12 @@ def test_numbers_out_of_their_range_are_refused(tmp_path, section, option, value
         check_options(load_recipe(tmp_path / "own.yml"), USER_DIR)
     for word in [str(tmp_path / "own.yml"), option, *words]:
         assert word in str(error.value)
+
+
+def test_a_forgotten_value_is_not_taken_for_none():
+    """fairseq's own default would hold: a learning rate of 0.25."""
+    with pytest.raises(ValueError, match="^--set lr=: no value: write lr=VALUE, or lr=null"):
+        load_recipe(EXAMPLES / "multi30k.de-en" / "ea_transformer_lite.yml", ["lr="])
 
 
 def test_mistakes_that_need_no_fairseq_are_found_before_it_is_imported(tmp_path):

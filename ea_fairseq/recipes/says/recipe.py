@@ -31,7 +31,7 @@ EVALUATE_KEYS = ("lowercase", "compound-split")
 
 #: Options that the runner passes itself: the same recipe must work in any folder, with any seed.
 OPTIONS_OF_THE_RUNNER = {
-    "train": ("data", "user-dir", "save-dir", "seed", "restore-file"),
+    "train": ("data", "user-dir", "save-dir", "seed", "restore-file", "train-subset"),
     "generate": ("data", "user-dir", "path", "results-path", "gen-subset"),
     # Of language models: what makes words of subwords is the corpus' to say.
     "evaluate": ("data", "user-dir", "path", "results-path", "gen-subset", "post-process"),
@@ -333,6 +333,10 @@ def _parse_override(text: str) -> dict[str, Any]:
     name, equals, value = text.partition("=")
     if not equals or not name:
         raise ValueError(f"--set {text}: write option=value or section.option=value")
+    if not value.strip():  # YAML's null, by which fairseq's own default would hold
+        raise ValueError(
+            f"--set {text}: no value: write {name}=VALUE, or {name}=null to leave the option out"
+        )
     section, dot, option = name.partition(".")
     parsed = yaml_file.parse(value, f"--set {text}")
     if name == "average" and parsed is None:
