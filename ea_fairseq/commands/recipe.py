@@ -80,6 +80,7 @@ def main(argv: list[str] | None = None) -> int:
             print(list_runs(args.work_dir))
             return 0
         if args.new or args.files:
+            check_alone(args, parser)
             return new_recipe(args)
         if not args.recipe:
             raise ValueError("recipe: give a corpus with --variant (see --list-recipes), or a file")
@@ -257,6 +258,18 @@ def make_parser() -> argparse.ArgumentParser:
         "--dry-run", action="store_true", help="print the commands of every step, run none"
     )
     return parser
+
+
+def check_alone(args: argparse.Namespace, parser: argparse.ArgumentParser) -> None:
+    """Refuse options that ``--new`` would not heed.
+
+    Raises:
+        ValueError: naming the first of them.
+    """
+    for action in parser._actions:
+        given = getattr(args, action.dest, action.default)
+        if action.dest not in ("new", "files", "recipe") and given != action.default:
+            raise ValueError(f"{action.option_strings[0]}: --new runs nothing: leave it out")
 
 
 def new_recipe(args: argparse.Namespace) -> int:

@@ -97,7 +97,7 @@ def test_the_schedule_follows_the_size_of_the_corpus(pairs):
 
 def test_the_schedule_is_what_the_recipe_says(tmp_path):
     for lang in ("de", "en"):
-        lines = (" ".join(["word"] * 16) for _ in range(2000))
+        lines = (" ".join([f"{lang}rd"] * 16) for _ in range(2000))
         (tmp_path / f"many.{lang}").write_text("".join(f"{line}\n" for line in lines))
     folder, files = tmp_path / "my.de-en", [str(tmp_path / f"many.{lang}") for lang in ("de", "en")]
     assert run_recipe.main(["--new", str(folder), "--files", *files]) == 0
@@ -136,9 +136,10 @@ def test_files_and_folders_that_do_not_fit_are_named(files, tmp_path, capsys):
         (tmp_path / f"latin.{lang}").write_text("one\nzw\xf6lf\n", encoding="latin-1")
         (tmp_path / f"wide.{lang}").write_text("one\ntwo\n", encoding="utf-16")
         (tmp_path / f"packed.{lang}").write_bytes(gzip.compress(b"one\ntwo\nthree\n"))
-    wide, packed, few, latin = (
+        (tmp_path / f"same.{lang}").write_text("one line\n" * 100)
+    wide, packed, few, latin, same = (
         [str(tmp_path / f"{name}.{lang}") for lang in ("de", "en")]
-        for name in ("wide", "packed", "few", "latin")
+        for name in ("wide", "packed", "few", "latin", "same")
     )
     new = str(tmp_path / "my.de-en")
     dashed = [source, shutil.copy(target, target.replace(".en", ".pt-br"))]
@@ -154,6 +155,10 @@ def test_files_and_folders_that_do_not_fit_are_named(files, tmp_path, capsys):
         ("--new", str(tmp_path / "a b"), "--files", *files): "without space",
         ("--new", new, "--files", *dashed): ".pt-br: pt-br is no language code",
         ("--new", new, "--files", *few): "few.de has 3 lines: too few to train on",
+        ("--new", new, "--files", *same): "--files: de and en are the same text",
+        ("--new", new, "--files", *files, "--seeds", "2"): "--seeds: --new runs nothing",
+        ("--new", new, "--files", *files, "--set", "lr=1"): "--set: --new runs nothing",
+        ("--new", new, "--files", *files, "--steps", "train"): "--steps: --new runs nothing",
         ("--new", new, "--files", *latin): "latin.de: line 2 is not UTF-8; make UTF-8 of it first",
         ("--new", new, "--files", *wide): "wide.de: is UTF-16; make UTF-8 of it first: iconv -f",
         ("--new", new, "--files", *packed): "packed.de: is compressed (gzip); unpack it first",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import math
+import operator
 import os
 import re
 import zlib
@@ -187,6 +188,10 @@ def write_recipe(folder: Path, files: list[Path]) -> NewRecipe:
         raise ValueError(
             f"--files: {files[0]} has {pairs} lines: too few to train on: some thousand pairs show "
             "how everything works, some ten thousand make a model of use"
+        )
+    if all(map(operator.eq, *(lines() for lines in sides))):
+        raise ValueError(
+            f"--files: {source} and {target} are the same text: give source and translation"
         )
     # As seen from the recipe: both may be moved together.
     place = os.path.realpath(folder.parent) + os.sep + folder.name
