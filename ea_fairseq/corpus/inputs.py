@@ -262,7 +262,7 @@ class _Finder:
 
     def _file(self, name: str) -> Path | None:
         """The file of that name, downloaded if need be; None where there is none."""
-        if self.raw is not None and Path(name).is_absolute():
+        if self.raw is not None and (Path(name).is_absolute() or ".." in Path(name).parts):
             return None  # nowhere else: there may be a file of its base name
         urls, checksum = self.listed.get(name, ([], None))
         if self.raw is None and urls:

@@ -297,7 +297,14 @@ def _tokenize(
                 ]
                 for split in corpus.splits
             }
-            return tokenize_splits(corpus, texts, writers, workers, held)
+            counts = tokenize_splits(corpus, texts, writers, workers, held)
+        if counts["train"] < len(held):
+            sizes = ", ".join(f"{split}: {size}" for split, size in corpus.held_out.items())
+            raise ValueError(
+                f"hold_out takes {len(held):,} pairs ({sizes}) and leaves {counts['train']:,} to "
+                "train on: hold out fewer"
+            )
+    return counts
 
 
 def _texts(corpus: Corpus, split: str, files: list[tuple[inputs.Source, ...]]) -> list[PartText]:

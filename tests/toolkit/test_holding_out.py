@@ -9,7 +9,7 @@ from ea_fairseq.corpus.cleaning import why_dropped
 from ea_fairseq.corpus.config import Cleaning, load
 from ea_fairseq.corpus.holding_out import draw, key
 from ea_fairseq.corpus.mixing import PartText
-from ea_fairseq.corpus.pipeline import tokenize_splits
+from ea_fairseq.corpus.pipeline import prepare, tokenize_splits
 
 WORDS = "one two three four five six seven eight nine ten".split()
 
@@ -95,6 +95,24 @@ def test_the_choice_is_that_of_the_seed_and_not_of_the_order(tmp_path):
     assert list(first) == sorted({key(source, 1) for source, _ in text})[:20]
     assert list(first.values()) == ["valid"] * 10 + ["test"] * 10
     assert key("One  two", 1) == key("one two", 1) != key("one two", 2)
+
+
+def test_more_is_left_to_train_on_than_is_held_out(tmp_path):
+    for number, lang in enumerate(("de", "en")):
+        lines = [f"{pair[number]}{n}\n" for n, pair in enumerate(pairs(20))]
+        (tmp_path / f"t.{lang}").write_text("".join(lines))
+    for held, refused in ((5, False), (6, True), (10, True)):
+        output = tmp_path / f"out{held}"
+        text = f"{CORPUS}hold_out: {{valid: {held}, test: {held}}}\nsubword_size: 9\n"
+        (tmp_path / "corpus.yml").write_text(text)
+        given = load(tmp_path / "corpus.yml"), tmp_path, output, None, tmp_path, 1
+        if refused:
+            words = f"hold_out takes {2 * held} pairs .* leaves {20 - 2 * held} to train on"
+            with pytest.raises(ValueError, match=words):
+                prepare(*given)
+            assert not (output / "raw").exists()
+        else:
+            assert prepare(*given)["pairs"]["train"] == 10
 
 
 def test_more_than_there_is_cannot_be_held_out():
