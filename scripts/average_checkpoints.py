@@ -110,9 +110,18 @@ def main(argv: Sequence[str] | None = None) -> int:
 
     try:
         inputs = _chosen(args)
+        seen = set()
         for path in inputs:
-            if os.path.realpath(path) == os.path.realpath(args.output):
-                raise UserError(f"--output {args.output} is one of the checkpoints to average")
+            if os.path.isdir(path):
+                raise UserError(
+                    f"--inputs {path}: is a folder: say which of its checkpoints, by "
+                    "--num-epoch-checkpoints, --num-update-checkpoints or --num-best-checkpoints"
+                )
+            if (file := os.path.realpath(path)) in seen:
+                raise UserError(f"--inputs {path}: is given twice, and would count twice")
+            seen.add(file)
+        if os.path.realpath(args.output) in seen:
+            raise UserError(f"--output {args.output} is one of the checkpoints to average")
         output = Path(args.output)
         check_outputs({"--output": output})
         if is_stream(output):

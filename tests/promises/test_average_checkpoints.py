@@ -277,6 +277,19 @@ def test_options_that_need_others_are_refused(tmp_path, capsys):
     assert "'0' is not a number from 1 up" in capsys.readouterr().err
 
 
+def test_what_would_count_twice_and_a_folder_alone_are_refused(tmp_path, capsys):
+    a, b = (save(tmp_path / f"{name}.pt", weights(1.0)) for name in "ab")
+    (tmp_path / "link.pt").symlink_to(b)
+    for inputs, words in {
+        (a, b, tmp_path / "link.pt"): "link.pt: is given twice, and would count twice",
+        (tmp_path,): "is a folder: say which of its checkpoints, by --num-epoch-checkpoints",
+    }.items():
+        status, error = run(
+            ["--inputs", *inputs, "--output", tmp_path / "out.pt"], tmp_path, capsys
+        )
+        assert status == 1 and words in error and not (tmp_path / "out.pt").exists()
+
+
 def test_runs_from_any_directory(tmp_path):
     save(tmp_path / "a.pt", weights(1.0))
     save(tmp_path / "b.pt", weights(2.0))
