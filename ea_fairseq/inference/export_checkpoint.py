@@ -57,6 +57,8 @@ def export_checkpoint(
         if kind == "bpe" and all(re.fullmatch(r"\S+ \d+", line) for line in read_lines(codes)):
             raise UserError(f"{codes}: is empty or a dictionary: expected BPE codes")
     trained = TrainedModel(checkpoint, data, languages)
+    if codes is not None:
+        _check_pieces(codes, kind, trained)
     settings = tokenization({"tokenizer": "none"} if tokenize is None else tokenize)
     known = trained.languages
     if known is not None and language is not None:
@@ -77,6 +79,37 @@ def export_checkpoint(
         task=trained.task,
     )
     write_model_folder(folder, config, unshared_weights(trained.model), trained.dictionaries, codes)
+
+
+def _check_pieces(codes: Path, kind: str, trained: TrainedModel) -> None:
+    """Refuse codes learned for another model, which would split text into unknown pieces.
+
+    A model's own have almost all pieces of its dictionary, and, unless that was cut, it has almost
+    all of theirs.
+    """
+    pieces = subword_pieces(codes, kind)
+    symbols = trained.words[0].symbols[trained.words[0].nspecial :]
+    known = {symbol for symbol in symbols if len(symbol.removesuffix("@@")) > 1}
+    if len(common := pieces & known) < min(len(pieces), len(known)) / 2:
+        raise UserError(
+            f"{codes}: are of another model: {trained.dictionaries[0]} has {len(common):,} of their "
+            f"{len(pieces):,} subwords"
+        )
+
+
+def subword_pieces(codes: Path, kind: str) -> set[str]:
+    """The subwords of more than one character that codes or a sentencepiece model make."""
+    if kind == "sentencepiece":
+        import sentencepiece
+
+        model = sentencepiece.SentencePieceProcessor(model_file=str(codes))
+        none = model.is_control, model.is_unknown, model.is_unused, model.is_byte
+        numbers = (n for n in range(model.get_piece_size()) if not any(one(n) for one in none))
+        return {piece for piece in map(model.id_to_piece, numbers) if len(piece) > 1}
+    merged = {"".join(line.split()[:2]) for line in read_lines(codes) if line[:1] != "#"}
+    return {
+        piece.removesuffix("</w>") if piece.endswith("</w>") else f"{piece}@@" for piece in merged
+    }
 
 
 def subword_kind(codes: Path) -> str:

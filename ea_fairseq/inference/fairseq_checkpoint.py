@@ -42,6 +42,7 @@ class TrainedModel:
         options: the model's options
         languages: source and target; None of a language model, which does not know its own
         dictionaries: files of source and target; of a language model the same
+        words: the dictionaries
         model: in evaluation mode, with the checkpoint's weights in float32
 
     Args:
@@ -87,7 +88,7 @@ class TrainedModel:
             raise UserError(f"{path}: {error}") from error
         if self.task == LANGUAGE_MODELING:  # by default it has those of a block of its text
             self.options.setdefault("max_target_positions", task.get("tokens_per_sample"))
-        loaded = load_dictionary(source), load_dictionary(target)
+        self.words = loaded = load_dictionary(source), load_dictionary(target)
         known = identity_of_checkpoint(state)
         if known is not None:  # another's numbers would be another text, without an error
             sides = dict(zip(("source_dictionary", "target_dictionary"), loaded, strict=True))
@@ -120,8 +121,14 @@ def _settings(cfg: Any, name: str) -> dict[str, Any]:
 def _languages(
     path: Path, folder: Path, task: dict[str, Any], given: tuple[str | None, str | None]
 ) -> tuple[str, str]:
+    trained = task.get("source_lang"), task.get("target_lang")
+    if None not in trained and given == trained[::-1]:
+        raise UserError(
+            f"{path}: --source-lang {given[0]}, --target-lang {given[1]}: translates from "
+            f"{trained[0]} to {trained[1]}: give them in this order, or not at all"
+        )
     in_data = data_utils.infer_language_pair(str(folder))
-    pairs = [given, (task.get("source_lang"), task.get("target_lang")), in_data]
+    pairs = [given, trained, in_data]
     source, target = (next(filter(None, names), None) for names in zip(*pairs, strict=True))
     if source is None or target is None:
         raise UserError(f"{path}: does not say its languages: give --source-lang, --target-lang")

@@ -2,6 +2,7 @@
 
 import json
 import os
+import random
 import re
 import shutil
 import threading
@@ -16,12 +17,15 @@ from small_folders import WORDS, write_folder
 from ea_fairseq import Translator
 from ea_fairseq.checkpoints.reading import read_checkpoint
 from ea_fairseq.checkpoints.text_identity import check, identity_of_checkpoint
+from ea_fairseq.corpus.subwords import learn
 from ea_fairseq.errors import UserError
 from ea_fairseq.files import write_json
 from ea_fairseq.inference.build_model import load_model
+from ea_fairseq.inference.export_checkpoint import subword_pieces
 from ea_fairseq.inference.model_folder import Longest, read_model_folder
 from ea_fairseq.recipes.runs import export_run as exporting
 from ea_fairseq.recipes.runs.export_run import checkpoint_of_run, exported_run
+from ea_fairseq.text.subwords import apply
 
 LINES = ["w1 w2 w3", "", "w5 w4 w4 w7"]
 
@@ -182,6 +186,44 @@ def test_a_folder_without_codes_or_tokenizer_says_what_text_it_takes(folders, tm
         assert card.count("**Text must be ") == warned.count("\n") == (takes is not None)
         if takes:
             assert f"for {out}, text must be {takes}" in warned and f"must be {takes}**" in card
+
+
+@pytest.mark.parametrize("kind", ["bpe", "sentencepiece"])
+def test_subwords_that_codes_make_are_known(tmp_path, kind):
+    draw = random.Random(1)
+    words = ["".join(draw.choices("abcdef", k=5)) for _ in range(80)]
+    (tmp_path / "text").write_text(
+        "".join(f"{' '.join(draw.choices(words, k=6))}\n" for _ in words)
+    )
+    learn(kind, [tmp_path / "text"], 60, 1, 1, tmp_path / "codes")
+    lines = (tmp_path / "text").read_text().splitlines()
+    made = {piece for line in apply(kind, tmp_path / "codes", lines) for piece in line.split()}
+    long = {piece for piece in made if len(piece.removesuffix("@@")) > 1}
+    assert len(long) > 20 and long <= subword_pieces(tmp_path / "codes", kind)
+
+
+@pytest.mark.parametrize("kind", ["bpe", "sentencepiece"])
+def test_codes_of_another_model_are_refused(folders, tmp_path, capsys, kind):
+    """They split every word into pieces that the model does not know."""
+    training = tmp_path / "training"
+    checkpoint, back = str(folders / "back" / "model.pt"), str(folders / "back")
+    for name, words in (("own", WORDS), ("others", [f"{word[1:]}z" for word in WORDS])):
+        training.write_text(f"{' '.join(words)}\n" * 50)
+        learn(kind, [training], 40, 1, 1, tmp_path / name)
+    for name in ("others", "own") if kind == "bpe" else ("others",):
+        given = ["--data", back, "--codes", str(tmp_path / name)]
+        status = export_model.main([checkpoint, str(tmp_path / "out"), *given])
+        error = capsys.readouterr().err
+        words = f"{tmp_path / name}: are of another model: {back}/dict.de.txt has"
+        assert (words in error) == status == (name == "others"), error
+
+
+def test_languages_the_other_way_round_are_refused(folders, tmp_path, capsys):
+    given = [str(folders / "back" / "model.pt"), str(tmp_path / "out")]
+    given += ["--data", str(folders / "back"), "-s", "en", "-t", "de"]
+    assert export_model.main(given) == 1
+    assert "--source-lang en, --target-lang de: translates from de to en" in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()
 
 
 def test_parameters_are_counted_without_what_marks_versions(folders):
