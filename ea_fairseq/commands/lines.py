@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import gzip
 import logging
 import os
 import signal
@@ -42,7 +43,8 @@ def add_files(parser: argparse.ArgumentParser, verb: str) -> None:
         "--output",
         type=Path,
         metavar="FILE",
-        help="there when complete; FILE.part of an interrupted one (default: standard output)",
+        help="text, or .gz; there when complete; FILE.part of an interrupted one (default: standard "
+        "output)",
     )
     files.add_argument(
         "--buffer-size",
@@ -194,7 +196,8 @@ def write(
         for number, (written, problem, is_answered) in enumerate(answers, start=1):
             for line in written:
                 output.write(f"{line}\n")
-            output.flush()
+            if not _is_compressed(path):  # a block of its own for every line would be large
+                output.flush()
             if problem is not None:
                 problems.append((number, problem))
                 unanswered |= not is_answered
@@ -209,6 +212,10 @@ def part_of(path: Path) -> Path:
     """Where lines stay that were written before an interruption."""
     path = path.resolve()
     return path.with_name(f"{path.name}.part")
+
+
+def _is_compressed(path: Path | None) -> bool:
+    return path is not None and path.suffix == ".gz"
 
 
 @contextlib.contextmanager
@@ -229,8 +236,9 @@ def _output(path: Path | None) -> Iterator[TextIO]:
     try:
         with new_file(path) as temporary:
             try:
-                mode = writing_mode(temporary)
-                with open(temporary, mode, encoding="utf-8", newline="\n") as file:
+                opened = gzip.open if _is_compressed(path) else open
+                mode = f"{writing_mode(temporary)}t"
+                with opened(temporary, mode, encoding="utf-8", newline="\n") as file:
                     yield file
             except (KeyboardInterrupt, OSError) as stop:  # the latter: a disk that is full
                 if is_stream(path) or not (temporary.exists() and temporary.stat().st_size):

@@ -187,6 +187,17 @@ def test_compressed_input_is_read_by_its_name(folder, tmp_path, capsys):
         assert f"{source}: broken gzip file (" in capsys.readouterr().err
 
 
+def test_compressed_output_is_what_its_name_says(folder, tmp_path, capsys):
+    from ea_fairseq.commands import translate as command
+
+    source, plain, packed = (tmp_path / name for name in ("source", "plain", "packed.gz"))
+    source.write_text("w1 w2\n\nw3\n" * 40)
+    for output in (plain, packed):
+        assert command.main([str(folder), "--input", str(source), "--output", str(output)]) == 0
+    assert gzip.decompress(packed.read_bytes()) == plain.read_bytes()
+    assert packed.stat().st_size < plain.stat().st_size
+
+
 def test_no_folder_is_made_for_the_output(folder, tmp_path, capsys):
     from ea_fairseq.commands import translate as command
 
