@@ -242,6 +242,8 @@ class LanguageModel(TextModel):
             check_whole_number("max_len", max_len)
             given |= {"max_len_a": 1.0, "max_len_b": max_len - 1}
         if sampling is not None:
+            if not isinstance(sampling, Sampling):
+                raise UserError(f"sampling is {sampling!r}: give a Sampling, such as Sampling()")
             for name in given.keys() & {"beam", "lenpen"}:
                 raise UserError(f"{name} goes with beam search, not with sampling: leave it out")
             given["beam"] = 1

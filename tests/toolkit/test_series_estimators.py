@@ -109,6 +109,10 @@ def test_numbers_are_predicted_in_their_own_units():
 def test_input_that_cannot_be_used_is_named():
     X, y = waves(8)
     model = EADCTransformerClassifier(**SMALL)
+    with pytest.raises(
+        UserError, match="options: p is a parameter of the estimator: give it as p="
+    ):
+        EADCTransformerClassifier(**SMALL, p=0.5, options={"p": 0.0}).fit(*waves())
     with pytest.raises(UserError, match="y has one class"):
         model.fit(X, ["slow"] * 8)
     with pytest.raises(UserError, match="max_len is 3, but a series of X has 1[0-9] steps"):

@@ -105,6 +105,8 @@ class _EADCTransformer(BaseEstimator):
             raise UserError(f"max_len is {self.max_len}, but a series of X has {longest} steps")
         if not isinstance(self.options, dict | None):
             raise UserError(f"options must be a dict of options by name, not {self.options!r}")
+        for name in (self.options or {}).keys() & self.get_params(deep=False).keys():
+            raise UserError(f"options: {name} is a parameter of the estimator: give it as {name}=")
         given = {name: getattr(self, name) for name in ("alpha", "beta", "kernel_size")}
         given = {name: value for name, value in given.items() if value is not None}
         config = SeriesConfig(
