@@ -43,8 +43,8 @@ def add_files(parser: argparse.ArgumentParser, verb: str) -> None:
         "--output",
         type=Path,
         metavar="FILE",
-        help="text, or .gz; there when complete; FILE.part of an interrupted one (default: standard "
-        "output)",
+        help="text, or .gz; there when complete; FILE.part of an interrupted one (default: "
+        "standard output)",
     )
     files.add_argument(
         "--buffer-size",

@@ -92,8 +92,8 @@ def _check_pieces(codes: Path, kind: str, trained: TrainedModel) -> None:
     known = {symbol for symbol in symbols if len(symbol.removesuffix("@@")) > 1}
     if len(common := pieces & known) < min(len(pieces), len(known)) / 2:
         raise UserError(
-            f"{codes}: are of another model: {trained.dictionaries[0]} has {len(common):,} of their "
-            f"{len(pieces):,} subwords"
+            f"{codes}: are of another model: {trained.dictionaries[0]} has {len(common):,} of "
+            f"their {len(pieces):,} subwords"
         )
 
 
