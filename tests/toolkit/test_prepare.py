@@ -584,9 +584,7 @@ def test_with_raw_nothing_is_taken_from_elsewhere(tmp_path):
         inputs.locate(corpus, tmp_path, tmp_path / "raw", tmp_path)
     text = (tmp_path / "corpus.yml").read_text()
     (tmp_path / "corpus.yml").write_text(text.replace(f"{tmp_path}/old", "../old"))
-    corpus = config.load(
-        tmp_path / "corpus.yml"
-    )  # from the folder --raw, this leads to the old one
+    corpus = config.load(tmp_path / "corpus.yml")  # leads from raw/ to old/
     with pytest.raises(ValueError, match="raw: found none of .*all.de"):
         inputs.locate(corpus, tmp_path, tmp_path / "raw", tmp_path)
 
