@@ -108,7 +108,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     from ea_fairseq.checkpoints.average import average_checkpoints  # takes torch
     from ea_fairseq.checkpoints.writing import save_checkpoint_file
 
+    output = Path(args.output)
     try:
+        check_outputs({"--output": output})
         inputs = _chosen(args)
         seen = set()
         for path in inputs:
@@ -122,8 +124,6 @@ def main(argv: Sequence[str] | None = None) -> int:
             seen.add(file)
         if os.path.realpath(args.output) in seen:
             raise UserError(f"--output {args.output} is one of the checkpoints to average")
-        output = Path(args.output)
-        check_outputs({"--output": output})
         if is_stream(output):
             raise UserError(f"--output {output}: is a device or a pipe; name a file")
         print("averaging:", *inputs, sep="\n  ")

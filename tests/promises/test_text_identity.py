@@ -120,14 +120,16 @@ def test_an_older_checkpoint_is_used_with_a_warning(tmp_path):
 def test_averages_know_what_their_checkpoints_know(tmp_path):
     known = read_checkpoint(str(checkpoint()))["extra_state"][KEY]
     assert known["source"]["language"] == "de" and known["target"]["language"] == "en"
-    one, older, other = (str(tmp_path / name) for name in ("one.pt", "older.pt", "other.pt"))
+    names = ("one.pt", "two.pt", "older.pt", "other.pt")
+    one, two, older, other = (str(tmp_path / name) for name in names)
     state = read_checkpoint(str(checkpoint()))
     save_checkpoint_file(state, one)
+    save_checkpoint_file(state, two)
     state["extra_state"][KEY] = None
     save_checkpoint_file(state, older)
     state["extra_state"][KEY] = known | {"target": known["target"] | {"sha256": "0" * 64}}
     save_checkpoint_file(state, other)
-    for inputs in ([one, older], [older, one], [one, one]):
+    for inputs in ([one, older], [older, one], [one, two]):
         arguments = ["--inputs", *inputs, "--output", str(tmp_path / "average.pt")]
         assert average_checkpoints.main(arguments) == 0
         average = torch.load(tmp_path / "average.pt", weights_only=True)
