@@ -350,3 +350,43 @@ def test_files_that_are_read_are_not_written_over(files, capsys):
     assert f"--json {both}: is the file of --text" in capsys.readouterr().err
     (files / "link").unlink()
     assert {path: path.read_bytes() for path in files.iterdir()} == before
+
+
+def test_references_of_another_test_set_are_refused(files, capsys):
+    others = (files / "ref").read_text().splitlines()[::-1]
+    write(files / "others", others)
+    options = ["--generated", files / "generated", "--target-lang", "en"]
+    given = [*options, "--references", files / "others", "--json", files / "out.json"]
+    assert evaluate.main([str(option) for option in given]) == 1
+    error = capsys.readouterr().err
+    assert f"{files / 'others'}: of another test set than {files / 'generated'}" in error
+    assert "of 40 have another reference there" in error and error.count("\n") == 1
+    given = [*options, "--references", files / "ref", "--tokenized-references", files / "others"]
+    assert evaluate.main([str(option) for option in given]) == 1
+    assert f"{files / 'others'}: of another test set" in capsys.readouterr().err
+    assert not (files / "out.json").exists()
+
+
+def test_a_few_references_may_differ_from_the_data(files):
+    """Cleaning may have changed some; unknown words are printed as such."""
+    references = (files / "ref").read_text().splitlines()
+    write(files / "ref", [*references[:25], *(f"{line} (laughs)" for line in references[25:])])
+    assert run(files) == 0
+    printed = (files / "generated").read_text()
+    (files / "generated").write_text(re.sub(r"(T-\d+\t)\S+", r"\1<<unk>>", printed))
+    write(files / "ref", references[::-1])
+    assert run(files) == 0
+
+
+@pytest.mark.parametrize("option", ["--translations", "--hypotheses", "--references", "--sources"])
+def test_lines_of_fairseqs_output_are_no_text(files, capsys, option):
+    given = {"--translations": files / "hyp", "--references": files / "ref"}
+    if option == "--hypotheses":
+        given = {"--hypotheses": files / "hyp", "--references": files / "ref"}
+    given["--sources"], given["--target-lang"] = files / "src", "en"
+    wrong = files / "wrong"
+    write(wrong, [f"D-{number}\t-0.5\ta b" for number in range(40)])
+    given[option] = wrong
+    assert evaluate.main([str(part) for pair in given.items() for part in pair]) == 1
+    assert f"{wrong}: line 1 ('D-0" in (error := capsys.readouterr().err)
+    assert "give that as --generated" in error

@@ -5,10 +5,64 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from ...files import read_lines
+from ...files import read_lines, shortened
 from ...text.pieces import join_subwords
 
 _LINE = re.compile(r"([HD])-(\d+)\t(.*)")
+_TARGET = re.compile(r"T-(\d+)\t(.*)")
+_ANY_LINE = re.compile(r"[STHDPAE]-\d+\t")
+
+
+def check_targets(path: Path, references: list[str], name: Path) -> None:
+    """Refuse references of other sentences than those that were translated.
+
+    The output holds the target sentences of the data as T lines. They and the references are
+    compared by their letters and digits alone, since either may be tokens or text; a few may
+    differ, as the preparation may have changed them, but not most.
+
+    Args:
+        path: fairseq-generate's output
+        references: a sentence an item
+        name: of the references' file, for the message
+
+    Raises:
+        ValueError: more than half of the sentences differ.
+    """
+    found = (_TARGET.fullmatch(line) for line in read_lines(path))
+    targets = {int(match[1]): match[2] for match in found if match and "<unk>" not in match[2]}
+    differ = sorted(
+        number
+        for number, target in targets.items()
+        if number >= len(references) or _letters(target) != _letters(references[number])
+    )
+    if 2 * len(differ) > len(targets):
+        number = differ[0]
+        there = shortened(references[number]) if number < len(references) else "nothing"
+        raise ValueError(
+            f"{name}: of another test set than {path}: of the sentences that were translated "
+            f"{len(differ)} of {len(targets)} have another reference there; sentence "
+            f"{number + 1} is {shortened(targets[number])!r} and {there!r}"
+        )
+
+
+def _letters(text: str) -> str:
+    text = re.sub("@@ |@-@|&[a-z]+;|&#[0-9]+;", "", text)
+    return "".join(character for character in text.casefold() if character.isalnum())
+
+
+def check_no_output(files: dict[Path, list[str]]) -> None:
+    """Refuse lines of fairseq-generate's output where sentences alone are expected.
+
+    Raises:
+        ValueError: naming the file.
+    """
+    for name, lines in files.items():
+        for number, line in enumerate(lines, start=1):
+            if _ANY_LINE.match(line):
+                raise ValueError(
+                    f"{name}: line {number} ({shortened(line)!r}) is of fairseq-generate's output; "
+                    "give that as --generated, and other files with a sentence a line"
+                )
 
 
 def read_generated(path: Path) -> list[str]:
