@@ -28,7 +28,7 @@ from ea_fairseq.recipes.results.scoring import (
     measures,
     plain_language,
 )
-from ea_fairseq.recipes.runs.generation import check_no_output, check_targets, read_generated
+from ea_fairseq.recipes.runs.generation import check_targets, check_text_alone, read_generated
 from ea_fairseq.text.tokens import detokenize
 
 
@@ -112,12 +112,18 @@ def evaluate(args: argparse.Namespace) -> None:
     sources = read_lines(args.sources) if args.sources else None
     if sources is not None:
         files[args.sources] = sources
-    check_no_output({name: text for name, text in files.items() if name != args.generated})
+    check_text_alone({name: text for name, text in files.items() if name != args.generated})
     check_lengths(files)
     if args.generated:
         check_targets(path, translation.references, args.references)
         if tokenized is not None:
             check_targets(path, tokenized, args.tokenized_references)
+    changed = sum(one != text for one, text in zip(lines, translation.text, strict=True))
+    if tokenized == translation.references and 2 * changed > len(lines):
+        raise ValueError(
+            f"--tokenized-references {args.tokenized_references}: is the text of --references, "
+            "not its tokens: give the file that the data was made of, without BPE marks"
+        )
     if args.comet and sources is None:
         raise ValueError("--comet: needs the --sources too")
 

@@ -379,14 +379,26 @@ def test_a_few_references_may_differ_from_the_data(files):
 
 
 @pytest.mark.parametrize("option", ["--translations", "--hypotheses", "--references", "--sources"])
-def test_lines_of_fairseqs_output_are_no_text(files, capsys, option):
-    given = {"--translations": files / "hyp", "--references": files / "ref"}
-    if option == "--hypotheses":
-        given = {"--hypotheses": files / "hyp", "--references": files / "ref"}
-    given["--sources"], given["--target-lang"] = files / "src", "en"
-    wrong = files / "wrong"
-    write(wrong, [f"D-{number}\t-0.5\ta b" for number in range(40)])
-    given[option] = wrong
+@pytest.mark.parametrize(
+    "line, told",
+    [
+        ("D-3\t-0.5\ta b", "give that as --generated"),
+        ("-0.5\ta b", "ea-translate --scores"),
+        ('{"source": "x"}', "ea-translate --json"),
+    ],
+)
+def test_what_commands_print_beside_text_is_not_scored(files, capsys, option, line, told):
+    translated = "--hypotheses" if option == "--hypotheses" else "--translations"
+    given = {translated: files / "hyp", "--references": files / "ref", "--sources": files / "src"}
+    write(files / "wrong", [line] * 40)
+    given |= {option: files / "wrong", "--target-lang": "en"}
     assert evaluate.main([str(part) for pair in given.items() for part in pair]) == 1
-    assert f"{wrong}: line 1 ('D-0" in (error := capsys.readouterr().err)
-    assert "give that as --generated" in error
+    error = capsys.readouterr().err
+    assert f"{files / 'wrong'}: has " in error and told in error and error.count("\n") == 1
+
+
+def test_text_is_not_taken_for_tokens_of_references(files, capsys):
+    options = ["--hypotheses", str(files / "hyp.tok"), "--references", str(files / "ref")]
+    options += ["--target-lang", "en", "--tokenized-references", str(files / "ref")]
+    assert evaluate.main(options) == 1
+    assert f"{files / 'ref'}: is the text of --references" in capsys.readouterr().err

@@ -50,19 +50,22 @@ def _letters(text: str) -> str:
     return "".join(character for character in text.casefold() if character.isalnum())
 
 
-def check_no_output(files: dict[Path, list[str]]) -> None:
-    """Refuse lines of fairseq-generate's output where sentences alone are expected.
+def check_text_alone(files: dict[Path, list[str]]) -> None:
+    """Refuse what commands print beside text where sentences alone are expected.
 
     Raises:
         ValueError: naming the file.
     """
     for name, lines in files.items():
-        for number, line in enumerate(lines, start=1):
-            if _ANY_LINE.match(line):
-                raise ValueError(
-                    f"{name}: line {number} ({shortened(line)!r}) is of fairseq-generate's output; "
-                    "give that as --generated, and other files with a sentence a line"
-                )
+        if any(_ANY_LINE.match(line) for line in lines):
+            found = "lines of fairseq-generate's output; give that as --generated"
+        elif lines and all(line.startswith('{"') for line in lines):
+            found = "an object in every line, as ea-translate --json writes them"
+        elif lines and all("\t" in line for line in lines):
+            found = "a tab in every line, as ea-translate --scores and --alignments write them"
+        else:
+            continue
+        raise ValueError(f"{name}: has {found}; a file with one sentence a line is needed")
 
 
 def read_generated(path: Path) -> list[str]:
