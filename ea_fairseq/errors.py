@@ -61,6 +61,8 @@ def one_line(error: BaseException) -> str | None:
         if error.filename is None:
             return " ".join(str(error).split())
         return f"{error.strerror}: {error.filename}"
+    if type(error) is OSError and error.errno is None:  # fairseq's own, of a model that is missing
+        return " ".join(str(error).split())
     # A worker started by fairseq hands its exception over as the text of its traceback.
     if type(error).__name__ == "ProcessRaisedException":
         _, found, message = str(error).rstrip().rpartition(f"{__name__}.UserError: ")

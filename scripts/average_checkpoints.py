@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Average the weights of several checkpoints into a new one.
 
-    python scripts/average_checkpoints.py --inputs RUN_FOLDER --num-epoch-checkpoints 10 \\
+    ea-average --inputs RUN_FOLDER --num-epoch-checkpoints 10 \\
         --output RUN_FOLDER/average.pt
 
 Command line and functions are those of fairseq's script of this name. Checkpoints are read

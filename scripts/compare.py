@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
 """Compare two systems: differences of their scores, with intervals and p-values by bootstrap.
 
-    python scripts/compare.py work/runs/multi30k.de-en/transformer_lite \
+    ea-compare work/runs/multi30k.de-en/transformer_lite \\
         work/runs/multi30k.de-en/ea_transformer_lite
-    python scripts/compare.py baseline.txt new.txt --references test.en
-    python scripts/compare.py work/runs/multi30k.de-en/transformer_lite new.txt
+    ea-compare baseline.txt new.txt --references test.en
+    ea-compare work/runs/multi30k.de-en/transformer_lite new.txt
 
-    python scripts/compare.py work/runs/cldr.en/transformer_lm_lite \
+    ea-compare work/runs/cldr.en/transformer_lm_lite \\
         work/runs/cldr.en/ea_transformer_lm_lite
 
 A system is a folder made by ea-recipe (of one seed, or of a recipe with all its seeds), one that

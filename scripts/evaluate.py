@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Score translations: tokenized BLEU, sacreBLEU with its signature, chrF, TER and more.
 
-    python scripts/evaluate.py --translations translated.en --references test.en
-    python scripts/evaluate.py --generated generate/test.txt --tokenized-references tok/test.en \
+    ea-evaluate --translations translated.en --references test.en
+    ea-evaluate --generated generate/test.txt --tokenized-references tok/test.en \\
         --references raw/test.en --target-lang en
 
 All numbers are sacrebleu's. Each has its own label, because none compares with another. Scores on

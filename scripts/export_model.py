@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
 """Make a model folder of what was trained: all that using it needs, ready to be handed on.
 
-    python scripts/export_model.py work/runs/multi30k.de-en/ea_transformer_lite/seed1 model
-    python scripts/export_model.py checkpoints/averaged.pt model --data bin --codes codes \\
+    ea-export work/runs/multi30k.de-en/ea_transformer_lite/seed1 model
+    ea-export checkpoints/averaged.pt model --data bin --codes codes \\
         --tokenizer moses
-    python scripts/export_model.py model for_fairseq --to-fairseq
+    ea-export model for_fairseq --to-fairseq
 
 The first takes a recipe's run, with its text settings and scores; the second any checkpoint of
 fairseq's tasks translation and language_modeling, plain Transformers included; the third writes a
@@ -102,6 +102,7 @@ def export(args: argparse.Namespace) -> None:
     from ea_fairseq.inference.model_folder import read_model_folder
 
     tokenize = {"tokenizer": args.tokenizer or "none", "lowercase": args.lowercase}
+    program = program_name("export_model.py")
     languages = (args.source_lang, args.target_lang)
     export_checkpoint(
         *(args.model, args.output, args.data, languages, tokenize, args.codes, args.language)
@@ -115,13 +116,13 @@ def export(args: argparse.Namespace) -> None:
         if changes := differences(kept["tokenize"], given):
             print(
                 f"warning: {args.output} takes text otherwise than the model's recipe made it "
-                f"({listed(changes)}): export_model.py {run} FOLDER knows how it was made",
+                f"({listed(changes)}): {program} {run} FOLDER knows how it was made",
                 file=sys.stderr,
             )
     if args.codes is None and split:
         print(
             f"warning: {args.output} takes text that is split into subwords; for a model that takes"
-            f" text as it is: export_model.py {run} FOLDER",
+            f" text as it is: {program} {run} FOLDER",
             file=sys.stderr,
         )
     elif kept is None and (takes := read_model_folder(args.output).config.text.takes):

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Draw loss and BLEU of trainings against updates and against time, several in one picture.
 
-    python scripts/plot_training.py --output curves.png \
+    ea-plot --output curves.png \\
         work/runs/multi30k.de-en/transformer_lite work/runs/multi30k.de-en/ea_transformer_lite
 
 A RUN is a folder made by ea-recipe (of one seed, or of a recipe with all its seeds), a log

@@ -83,7 +83,11 @@ def main(argv: list[str] | None = None) -> int:
             check_alone(args, parser)
             return new_recipe(args)
         if not args.recipe:
-            raise ValueError("recipe: give a corpus with --variant (see --list-recipes), or a file")
+            taken = (args.variant or [])[-1:]  # it takes all that follows it
+            found = f", before --variant: {taken[0]}" if taken and Path(taken[0]).exists() else ""
+            raise ValueError(
+                f"recipe: give a corpus with --variant (see --list-recipes), or a file{found}"
+            )
         check_installed()
         paths = [
             recipe_path(path, variant) for path in args.recipe for variant in args.variant or [None]

@@ -12,6 +12,7 @@ from .table import known_of
 FORMS = {
     # Read as literals, not run: checkpoints/literals.py.
     "numbers": r"[-+*0-9.eE:,()\[\]{} ]+|True|False",
+    "two numbers": r"[\[(]?[-+*0-9.eE ]+,[-+*0-9.eE ]+[\])]?",
     "a name": r"\w[\w.-]*",
     "names with commas between": r"\w[\w.-]*(,\w[\w.-]*)*",
     "a kind of subwords": r"[@\w ]+",

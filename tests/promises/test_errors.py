@@ -8,7 +8,7 @@ import pytest
 from fairseq_commands import console_script, corpus, generation, run, trained, training
 
 from ea_fairseq import errors
-from ea_fairseq.errors import CommandParser
+from ea_fairseq.errors import CommandParser, one_line
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -97,6 +97,12 @@ def test_missing_data_is_named(name, tmp_path):
         for file in data.glob(f"{split}.*"):
             file.unlink()
     assert "Dataset not found" in refusal(data) and str(data) in refusal(data)
+
+
+def test_a_missing_model_of_fairseqs_is_one_line():
+    missing = OSError("Model file not found:  none.pt")
+    assert one_line(missing) == "Model file not found: none.pt"
+    assert one_line(OSError(28, "No space left on device")) is None  # where, the traceback says
 
 
 @pytest.mark.thorough

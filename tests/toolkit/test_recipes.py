@@ -328,7 +328,8 @@ def test_no_value_of_any_option_is_taken_for_an_option(tmp_path, evil, value):
         ("train", "tensorboard-logdir", "../x", ["'../x'", "a name"]),
         ("train", "valid-subset", "valid,../../x", ["expected names"]),
         ("train", "lr", "__import__('os')", ["expected numbers"]),
-        ("train", "adam-betas", "print(1)", ["expected numbers"]),
+        ("train", "adam-betas", "print(1)", ["expected two numbers"]),
+        ("train", "adam-betas", 0.9, ["expected two numbers"]),
         ("train", "arch", ["x"], ["text or a number"]),
         ("train", "task", "audio_finetuning", ["choose from translation"]),
         ("train", "finetune-from-model", "http://x/y.pt", ["expected a file"]),
@@ -447,6 +448,12 @@ def test_a_seed_that_is_given_twice_is_no_second_run(capsys):
     arguments = ["multi30k.de-en", "--variant", "ea_transformer_lite", "--dry-run", "--seeds"]
     assert run_recipe.main([*arguments, "1", "2", "1"]) == 1
     assert capsys.readouterr().err == "ea-recipe: error: --seeds 1 2 1: give each seed once\n"
+
+
+def test_a_corpus_behind_the_variants_is_none_of_them(capsys):
+    corpus = EXAMPLES / "multi30k.de-en"
+    assert run_recipe.main(["--variant", "ea_transformer_lite", str(corpus), "--dry-run"]) == 1
+    assert f", before --variant: {corpus}\n" in capsys.readouterr().err
 
 
 def test_numbers_at_the_ends_of_their_ranges_are_taken(tmp_path):

@@ -45,7 +45,7 @@ def left_to_chance(systems: Sequence[Runs]) -> str:
     """What the p-values of some systems' comparison are about, in a line."""
     what = units_of(systems[0])
     if min(map(len, systems)) == 1:
-        return f"One run says nothing about other seeds: of that system, {what} alone vary in p"
+        return f"Of a system with one run, p is about the choice of {what}, not about seeds"
     return f"p is about seeds and {what}"
 
 
