@@ -23,5 +23,5 @@ model=$work/runs/cldr.de-en/ea_transformer_lite/seed1/model
 if [ -e "$model/config.json" ]; then
     printf '\nattention maps of one sentence (see docs/attention.md; --serve shows any): '
     "$python" -m ea_fairseq.commands.translate "$model" --plot "$work/maps.png" \
-        "Dienstag, 4. März 2025, 15:05 (Polen und Norwegen)"
+        "Dienstag, 4. März 2025, 15:05"
 fi
