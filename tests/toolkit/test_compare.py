@@ -471,6 +471,7 @@ def test_missing_translations_are_named_in_one_line(systems, capsys):
     assert compare.main([str(systems / "A"), str(systems / "B")]) == 1
     error = capsys.readouterr().err
     assert error.count("\n") == 1 and "hyp: no such file" in error
+    assert "to move a run, move the whole work folder" in error
 
 
 def as_a_run(folder, seed):

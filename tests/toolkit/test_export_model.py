@@ -114,7 +114,10 @@ def test_a_runs_folder_takes_its_text_scores_and_search_along(folders, tmp_path,
     assert (config.search.beam, config.scores, config.text.subword) == (3, scores, "bpe")
     assert config.longest == Longest(tokens=6, sentences=2)
     # Of a run that is not finished, whose data is gone, the folder has less, which is said.
-    for missing, said in (("results.json", f"{run}: has no results"), ("data", "data: is gone")):
+    for missing, said in (
+        ("results.json", f"{run}: has no results"),
+        ("data", "data: no such folder"),
+    ):
         (run / missing).rename(run / "away")
         assert export_model.main([str(run), str(tmp_path / f"without {missing}")]) == 0
         assert said in capsys.readouterr().err

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Collection
 from dataclasses import asdict, dataclass
@@ -147,6 +148,12 @@ def read_scored(path: Path) -> Translation:
     """
     record = read_record(path)
     files = {name: path.parent / file for name, file in record["files"].items()}
+    for file in files.values():
+        if not file.exists():
+            raise ValueError(
+                f"{os.path.normpath(file)}: no such file; {path} was scored with it: to move a "
+                "run, move the whole work folder"
+            )
     return scored_translation(record, files)
 
 

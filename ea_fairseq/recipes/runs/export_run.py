@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections import Counter
 from collections.abc import Iterable
@@ -79,7 +80,10 @@ def export_run(run: Path, folder: Path) -> list[str]:
         trained = TrainedModel(checkpoint, kept, (text.source_lang, text.target_lang))
         sources = [data / kind / f"train.{text.source_lang}" for kind in ("raw", "bpe")]
         if not all(path.exists() for path in sources):
-            lacks.append(f"{data}: is gone: a line of several sentences is translated as one")
+            lacks.append(
+                f"{os.path.normpath(data)}: no such folder: how long its sentences were is not "
+                "known, and a line of several sentences will be translated as one"
+            )
         longest = longest_sources(*map(_lines, sources), text.source_lang)
         search, unknown = search_settings(results.get("settings", {}).get("generate") or {})
         lacks += (
