@@ -179,7 +179,7 @@ def test_two_language_models_are_compared_block_by_block(tmp_path, runs, capsys)
     low, high = row["difference"]["interval"]
     assert low < row["difference"]["observed"] < high < 0
     assert row["difference"]["p"] < 0.05
-    assert "blocks alone vary in p" in capsys.readouterr().out
+    assert "p is about the choice of blocks" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("unit, digits", [("word", 2), ("character", 4)])
