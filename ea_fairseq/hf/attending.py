@@ -26,7 +26,7 @@ NAME = "ea_fairseq.hf"
 _WITHOUT_EFFECT = {
     *("position_ids", "cache_position", "position_embeddings", "token_type_ids", "sliding_window"),
     *("output_attentions", "output_hidden_states", "return_dict", "use_cache", "is_causal"),
-    *("num_items_in_batch", "logits_to_keep", "labels", "inputs_embeds"),
+    *("num_items_in_batch", "logits_to_keep", "labels", "inputs_embeds", "output_router_logits"),
 }
 
 

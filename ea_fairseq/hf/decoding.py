@@ -57,7 +57,7 @@ class EvolvingLayer(DynamicLayer):
         if tokens_to_remove != 0 and self.rows:
             raise UserError(
                 "a cache with evolved attention cannot take steps back: no assisted decoding, no "
-                "cropping; use_cache=False goes without"
+                "prompt lookup, no cropping"
             )
 
     def _choose(self, order: Tensor) -> None:

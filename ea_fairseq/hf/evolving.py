@@ -65,6 +65,8 @@ def evolve(
     """
     if not isinstance(model, PreTrainedModel):
         raise UserError(f"evolve: a model of transformers is wanted, not {type(model).__name__}")
+    if example is not None and not isinstance(example, Mapping):
+        raise UserError(f"example must be a dict of keywords, not {type(example).__name__}")
     if getattr(model.config, _KEY, None):
         raise UserError(f"{type(model).__name__} is evolved already: evolve one as it was loaded")
     if getattr(model.config, "output_attentions", False):
@@ -104,6 +106,9 @@ def load(model_class: Any, folder: str | Path, **kwargs: Any) -> PreTrainedModel
         UserError: a folder that was not evolved, lacks a file or a weight, is of another version,
             or whose config.json and weights are not those of one model
     """
+    if not hasattr(model_class, "from_pretrained") or not isinstance(model_class, type):
+        wrong = getattr(model_class, "__name__", type(model_class).__name__)
+        raise UserError(f"load: a class of models comes first, such as AutoModel, not {wrong}")
     path = Path(folder) / "config.json"
     about = _read_about(path)
     kwargs.pop("attn_implementation", None)
@@ -121,6 +126,11 @@ def load(model_class: Any, folder: str | Path, **kwargs: Any) -> PreTrainedModel
     except RecursionError:
         raise UserError(f"{path}: nested too deeply") from None
     except (OSError, RuntimeError, SafetensorError) as error:
+        if "ignore_mismatched_sizes" in str(error):
+            raise UserError(
+                f"{weights}: some weights have other sizes than in the model of config.json and of "
+                "the arguments, such as num_labels: ignore_mismatched_sizes=True begins those anew"
+            ) from error
         raise UserError(f"{weights}: cannot be loaded: {' '.join(str(error).split())}") from error
     model.__class__ = plain
     _check_names(model, info, weights)
@@ -153,6 +163,8 @@ def read_options(
     known_score("scores", scores)
     if scores != PRODUCT and not set(SCORES[scores].serves) & set(chain):
         raise UserError(f"scores {scores} serves {listed(SCORES[scores].serves)} attention alone")
+    if scores == PRODUCT and "max_positions" in given:
+        raise UserError("max_positions would have no effect: it is of scores: leave it out")
     longest = given.pop("max_positions", 512)
     if not isinstance(longest, int) or longest < 1:
         raise UserError(f"max_positions must be a whole number from 1, not {longest!r}")
@@ -272,6 +284,26 @@ def _declare(model: PreTrainedModel, about: Mapping[str, Any]) -> None:
     setattr(model.config, _KEY, dict(about))
     model.config.attn_implementation = NAME
     model.set_attn_implementation(NAME)
+    model.register_state_dict_pre_hook(_check_layers)
+
+
+def _check_layers(model: PreTrainedModel, *_: Any) -> None:
+    """Refuses to save a model whose layers were changed since it was evolved: `load` would build
+    what config.json says."""
+    about = getattr(model.config, _KEY)
+    paths = {item["path"]: item["layer"] for item in about["attentions"]}
+    found = {
+        path: module.ea.position.layer
+        for path, module in model.named_modules()
+        if isinstance(getattr(module, "ea", None), Evolved)
+    }
+    if {_bare(model, path): layer for path, layer in paths.items()} != {
+        _bare(model, path): layer for path, layer in found.items()
+    }:
+        raise UserError(
+            f"{type(model).__name__}: its layers were exchanged, added or removed since it was "
+            "evolved, and could not be loaded again: change them before evolve"
+        )
 
 
 def _with_attached(plain: type[PreTrainedModel], about: Mapping[str, Any]) -> Any:
@@ -293,7 +325,7 @@ def _read_about(path: Path) -> dict[str, Any]:
     if not isinstance(about, dict) or about.get("form") != _FORM:
         raise UserError(f"{path}: evolved by another version of ea_fairseq, whose form is unknown")
     for name, kind in (("variant", str), ("options", dict), ("attentions", list)):
-        if not isinstance(about.get(name), kind):
+        if not isinstance(about.get(name), kind) or about[name] == []:
             raise UserError(
                 f"{path}: {_KEY}: {name} must be what evolve wrote, not {about.get(name)!r:.60}"
             )

@@ -78,6 +78,8 @@ def find_attentions(model: PreTrainedModel, example: dict[str, Any] | None) -> l
             "it cannot be evolved; BERT, RoBERTa, DistilBERT, ELECTRA, ViT, DeiT, T5, BART, "
             "Marian, GPT-2 and Llama can, among others"
         )
+    if any(weight.is_meta for weight in model.parameters()):
+        raise UserError(f"{name}: its weights are on the device meta: load them first")
     runner = model if example is not None else model.base_model
     seen = _Seen()
     plain, ours = _run_both(model, runner, example, seen)
@@ -257,8 +259,8 @@ def _first_output(runner: nn.Module, example: dict[str, Any] | None) -> Tensor:
     for given in _examples(runner) if example is None else [example]:
         try:
             outputs = runner(**given)
-        except UserError:
-            raise
+        except UserError as error:
+            raise UserError(f"{type(runner).__name__} cannot be evolved: {error}") from error
         except Exception as error:  # whatever a model says of inputs that it does not take
             last = error
             continue
@@ -267,6 +269,8 @@ def _first_output(runner: nn.Module, example: dict[str, Any] | None) -> Tensor:
         if tensors:
             return tensors[0].detach()
     what = f"{type(last).__name__}: {last}" if last else "no output"
+    if example is not None:
+        raise UserError(f"{type(runner).__name__}: a run on the example failed ({what})") from last
     raise UserError(
         f"{type(runner).__name__}: a run on inputs of no meaning failed ({what}); give evolve an "
         "example of its inputs: evolve(model, example=dict(...))"

@@ -49,7 +49,7 @@ class Pass:
             layer: index of the one that asks
 
         Raises:
-            UserError: the layer runs again and what it read is gone
+            UserError: the layers do not run in their order, each once
         """
         if self._with_gradients and not torch.is_grad_enabled():
             raise UserError(
@@ -57,16 +57,21 @@ class Pass:
                 "attention hands to the next; choose use_reentrant=False"
             )
         if (chain, layer) not in self._below:
-            self._below[chain, layer] = self._latest.get(chain)
-        below = self._below[chain, layer]
-        if below is None:
-            return None
-        if (chain, below) not in self._carries:
+            latest = self._latest.get(chain)
+            if latest is not None and latest > layer:
+                raise UserError(
+                    f"layer {layer + 1} of {chain} ran after layer {latest + 1}: change a model's "
+                    "layers before evolve, not afterwards"
+                )
+            self._below[chain, layer] = latest
+        elif not self.keep:
             raise UserError(
-                "a layer ran twice in one forward pass: what the layer below handed to it is gone "
-                "(checkpointing of one's own: call model.gradient_checkpointing_enable() instead)"
+                f"layer {layer + 1} of {chain} ran twice in one forward pass: a copy made after "
+                "evolve (change the layers before), or checkpointing of one's own "
+                "(call model.gradient_checkpointing_enable() instead)"
             )
-        return self._carries[chain, below]
+        below = self._below[chain, layer]
+        return None if below is None else self._carries[chain, below]
 
     def leave(self, chain: str, layer: int, carry: Tensor | None) -> None:
         """Leaves a layer's carry for the layer above."""

@@ -32,6 +32,8 @@ from transformers import (
     Gemma2Model,
     MistralConfig,
     MistralForCausalLM,
+    MixtralConfig,
+    MixtralForCausalLM,
 )
 
 from ea_fairseq.errors import UserError
@@ -461,7 +463,7 @@ _QUERY = "bert.encoder.layer.1.attention.self.query.weight"
         (_with(_QUERY.replace("query", "ea.transform.more"), 0.0), "more.weight is among"),
         (_spoilt(_QUERY, float("nan")), "query.weight has values that are NaN or infinite"),
         (_spoilt("classifier.bias", float("inf")), "classifier.bias has values that are NaN"),
-        (lambda weights: weights.update({_QUERY: torch.zeros(2, 2)}), "cannot be loaded"),
+        (lambda weights: weights.update({_QUERY: torch.zeros(2, 2)}), "have other sizes than"),
     ],
 )
 def test_weights_that_are_not_the_model_s_are_refused(change, reason, tmp_path):
@@ -661,3 +663,67 @@ def test_a_decoder_takes_the_neutral_alpha():
     real, plain = given["attention_mask"].bool(), first(model, given)
     found = first(evolve(model, alpha=0, beta=0), given)
     torch.testing.assert_close(found[real], plain[real], atol=1e-5, rtol=1e-5)
+
+
+def small_bert(layers=3):
+    return evolve(BertModel(BertConfig(**{**SMALL, "num_hidden_layers": layers})).eval(), alpha=0.4)
+
+
+def exchange(layers):
+    layers[0], layers[2] = layers[2], layers[0]
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        (exchange, r"layer 2 of .* ran after layer 3"),
+        (lambda layers: layers.append(copy.deepcopy(layers[0])), "layer 1 of .* ran twice"),
+        (lambda layers: layers.append(copy.deepcopy(layers[2])), "layer 3 of .* ran twice"),
+        (lambda layers: layers.pop(2), None),  # the others are what they were
+    ],
+)
+def test_layers_are_changed_before_a_model_is_evolved(change, told, tmp_path):
+    """An exchanged layer ran on the carry of none, and another one was saved than had run."""
+    model = small_bert()
+    change(model.encoder.layer)
+    given = dict(input_ids=torch.tensor([[5, 6, 7]]))
+    if told is None:
+        assert model(**given).last_hidden_state.isfinite().all()
+    else:
+        with pytest.raises(UserError, match=told):
+            model(**given)
+    with pytest.raises(UserError, match="layers were exchanged, added or removed since"):
+        model.save_pretrained(tmp_path / "saved")
+    assert not list(tmp_path.glob("saved/*.safetensors"))
+
+
+def test_a_mixture_of_experts_passes_its_routers_keyword_along():
+    config = MixtralConfig(
+        **SMALL, num_key_value_heads=1, num_local_experts=2, sliding_window=None, pad_token_id=0
+    )
+    torch.manual_seed(1)
+    model = evolve(MixtralForCausalLM(config).eval(), beta=0.3)
+    given = torch.tensor([[5, 6, 7, 8]])
+    assert model(given, output_router_logits=True).logits.isfinite().all()
+    with_cache = model.generate(given, max_new_tokens=5, do_sample=False)
+    without = model.generate(given, max_new_tokens=5, do_sample=False, use_cache=False)
+    assert with_cache.tolist() == without.tolist()
+
+
+@pytest.mark.parametrize(
+    ("call", "told"),
+    [
+        (lambda bert, _: evolve(bert, example=torch.ones(1)), "example must be a dict of keyword"),
+        (lambda bert, _: evolve(bert, example=dict(foo=1)), "a run on the example failed"),
+        (lambda bert, _: evolve(bert, max_positions=9), "max_positions would have no effect"),
+        (lambda bert, _: evolve(bert.to("meta")), "on the device meta"),
+        (lambda _, folder: load(str(folder), BertModel), "a class of models comes first"),
+        (lambda bert, folder: load(bert, folder), "a class of models comes first.* BertModel"),
+        (lambda _, folder: load(BertForMaskedLM, folder, vocab_size=9), "have other sizes than"),
+    ],
+)
+def test_arguments_that_cannot_be_are_named(call, told, tmp_path):
+    small_bert(2).save_pretrained(tmp_path)
+    with pytest.raises(UserError, match=told) as error:
+        call(BertModel(BertConfig(**SMALL)).eval(), tmp_path)
+    assert len(str(error.value)) < 400
