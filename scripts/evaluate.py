@@ -115,9 +115,8 @@ def evaluate(args: argparse.Namespace) -> None:
     check_text_alone({name: text for name, text in files.items() if name != args.generated})
     check_lengths(files)
     if args.generated:
-        check_targets(path, translation.references, args.references)
-        if tokenized is not None:
-            check_targets(path, tokenized, args.tokenized_references)
+        compared = (args.references, args.tokenized_references)
+        check_targets(path, {name: files[name] for name in compared if name})
     changed = sum(one != text for one, text in zip(lines, translation.text, strict=True))
     if tokenized == translation.references and 2 * changed > len(lines):
         raise ValueError(

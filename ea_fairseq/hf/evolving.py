@@ -290,16 +290,14 @@ def _declare(model: PreTrainedModel, about: Mapping[str, Any]) -> None:
 def _check_layers(model: PreTrainedModel, *_: Any) -> None:
     """Refuses to save a model whose layers were changed since it was evolved: `load` would build
     what config.json says."""
-    about = getattr(model.config, _KEY)
-    paths = {item["path"]: item["layer"] for item in about["attentions"]}
+    attentions = getattr(model.config, _KEY)["attentions"]
+    written = {_bare(model, item["path"]): item["layer"] for item in attentions}
     found = {
-        path: module.ea.position.layer
+        _bare(model, path): module.ea.position.layer
         for path, module in model.named_modules()
         if isinstance(getattr(module, "ea", None), Evolved)
     }
-    if {_bare(model, path): layer for path, layer in paths.items()} != {
-        _bare(model, path): layer for path, layer in found.items()
-    }:
+    if found != written:
         raise UserError(
             f"{type(model).__name__}: its layers were exchanged, added or removed since it was "
             "evolved, and could not be loaded again: change them before evolve"

@@ -13,7 +13,7 @@ _TARGET = re.compile(r"T-(\d+)\t(.*)")
 _ANY_LINE = re.compile(r"[STHDPAE]-\d+\t")
 
 
-def check_targets(path: Path, references: list[str], name: Path) -> None:
+def check_targets(path: Path, files: dict[Path, list[str]]) -> None:
     """Refuse references of other sentences than those that were translated.
 
     The output holds the target sentences of the data as T lines. They and the references are
@@ -22,31 +22,31 @@ def check_targets(path: Path, references: list[str], name: Path) -> None:
 
     Args:
         path: fairseq-generate's output
-        references: a sentence an item
-        name: of the references' file, for the message
+        files: name -> references, a sentence an item
 
     Raises:
-        ValueError: more than half of the sentences differ.
+        ValueError: more than half of the sentences differ from those of a file.
     """
     found = (_TARGET.fullmatch(line) for line in read_lines(path))
     targets = {int(match[1]): match[2] for match in found if match and "<unk>" not in match[2]}
-    differ = sorted(
-        number
-        for number, target in targets.items()
-        if number >= len(references) or _letters(target) != _letters(references[number])
-    )
-    if 2 * len(differ) > len(targets):
-        number = differ[0]
-        there = shortened(references[number]) if number < len(references) else "nothing"
-        raise ValueError(
-            f"{name}: of another test set than {path}: of the sentences that were translated "
-            f"{len(differ)} of {len(targets)} have another reference there; sentence "
-            f"{number + 1} is {shortened(targets[number])!r} and {there!r}"
+    for name, references in files.items():
+        differ = sorted(
+            number
+            for number, target in targets.items()
+            if number >= len(references) or _letters(target) != _letters(references[number])
         )
+        if 2 * len(differ) > len(targets):
+            number = differ[0]
+            there = shortened(references[number]) if number < len(references) else "nothing"
+            raise ValueError(
+                f"{name}: of another test set than {path}: of the sentences that were translated "
+                f"{len(differ)} of {len(targets)} have another reference there; sentence "
+                f"{number + 1} is {shortened(targets[number])!r} and {there!r}"
+            )
 
 
 def _letters(text: str) -> str:
-    text = re.sub("@@ |@-@|&[a-z]+;|&#[0-9]+;", "", text)
+    text = re.sub("&[a-z]+;|&#[0-9]+;", "", text)  # Moses' tokens of quotes and brackets
     return "".join(character for character in text.casefold() if character.isalnum())
 
 
