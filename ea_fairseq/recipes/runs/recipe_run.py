@@ -7,7 +7,7 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Collection
+from collections.abc import Collection
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -28,6 +28,7 @@ from .report import shown
 from .step_commands import planned
 from .steps import Step
 from .text_copy import keep_text, trained_on
+from .wanted import Wanted
 
 
 class RecipeRun:
@@ -37,10 +38,8 @@ class RecipeRun:
         recipe: what to do
         corpus: the corpus that it names
         run: where
-        lock: of the run's folder, which is held
-        threads: of each command; None leaves it to them
-        verbose: whether to show all that the commands print
-        cost: counts parameters and FLOPs of an architecture with its options
+        wanted: the threads of each command, and whether to show all that they print
+        lock: of the run's folder, which is held; None for a plan that is not carried out
         keep_model: whether the model is made again where it was deleted after its use
     """
 
@@ -49,23 +48,20 @@ class RecipeRun:
         recipe: Recipe,
         corpus: Corpus,
         run: Run,
-        lock: int,
-        threads: int | None,
-        verbose: bool,
-        cost: Callable[[str, dict[str, Any]], dict[str, int]],
+        wanted: Wanted,
+        lock: int | None,
         keep_model: bool = False,
     ) -> None:
         self.recipe = recipe
         self.corpus = corpus
         self.run = run
-        self.environment = {"OMP_NUM_THREADS": str(threads)} if threads else {}
-        self.verbose = verbose
-        self.cost = cost
+        self.environment = wanted.environment
+        self.verbose = wanted.verbose
         self.lock = lock
         self.prepared = read_json(run.data / "prepared.json")
         self.keep_model = keep_model
         self.steps = self._steps()
-        self.plan = planned(recipe, run, corpus, verbose)
+        self.plan = planned(recipe, run, corpus, wanted.verbose)
 
     def _steps(self) -> dict[str, Step]:
         """Every step by its name, with the settings that its output depends on."""
@@ -120,14 +116,14 @@ class RecipeRun:
 
     def _do_step(self, step: Step) -> None:
         if step.is_done() and not self._lost(step):
-            if step.name == "train":
-                self._keep_text()
+            if step.name == "train":  # for a run of an earlier version
+                keep_text(self.run.folder, self.run.data, self.corpus)
             print(f"{step.name:9} done before ({duration(step.seconds())})", flush=True)
             return
         goes_on = step.name == "train"
         if goes_on:
             self._check_training_goes_on(step)
-            self._keep_text()
+            keep_text(self.run.folder, self.run.data, self.corpus)
         if changes := step.changes():
             again = "goes on" if goes_on else "again"
             print(f"{step.name:9} {again}, settings changed: {listed(changes)}", flush=True)
@@ -185,10 +181,6 @@ class RecipeRun:
             old = read_json(step.started)["settings"]["train"]
             check_when_to_stop(self.run.checkpoints, old, step.settings["train"])
 
-    def _keep_text(self) -> None:
-        """Keep what belongs to the model, for a run of an earlier version too."""
-        keep_text(self.run.folder, self.run.data, self.corpus)
-
     def _clear(self) -> None:
         """Remove everything but the lock that is held."""
         for entry in self.run.folder.iterdir():
@@ -225,6 +217,8 @@ class RecipeRun:
 
     def _results(self) -> dict[str, Any]:
         """All about the run, for results.json."""
+        from ...models.cost import cost  # takes torch and fairseq
+
         recipe, run = self.recipe, self.run
         trained = self.steps["train"].facts()
         return {
@@ -235,7 +229,7 @@ class RecipeRun:
             "threads": trained.get("threads", self.environment.get("OMP_NUM_THREADS")),
             "versions": trained["versions"],
             "parameters": trained.get("parameters") or count_parameters(run.log("train")),
-            "cost": self.cost(recipe.options("train")["arch"], model_options(recipe)),
+            "cost": cost(recipe.options("train")["arch"], model_options(recipe)),
             **self._measured(),
         }
 

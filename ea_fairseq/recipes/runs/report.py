@@ -54,8 +54,8 @@ def print_places(recipe: Recipe, run: Run) -> None:
             print(f"{name:13} {shown(path)}")
 
 
-def print_next(recipe: Recipe, run: Run) -> None:
-    """Commands that may come next: the ways to use the model, and a comparison."""
+def print_next(recipe: Recipe, run: Run, ensemble: Run | None) -> None:
+    """Commands that may come next: the ways to use the model, or several, and a comparison."""
     lines = []
     own = _user_dir(recipe)
     model = shown(run.model_folder)
@@ -83,13 +83,10 @@ def print_next(recipe: Recipe, run: Run) -> None:
         lines.append(shlex.join(compare))
     for i, line in enumerate(lines):
         print(f"       {line}" if i else f"\nnext:  {line}")
-
-
-def print_next_of_ensemble(recipe: Recipe, ensemble: Run) -> None:
-    """The command that translates with the models of several runs."""
-    first, *others = (shown(run.model_folder) for run in ensemble.members)
-    words = [program("ea-translate"), first, *_user_dir(recipe), "--ensemble", *others]
-    print(f"\nnext:  {shlex.join(words)}")
+    if ensemble is not None:
+        first, *others = (shown(member.model_folder) for member in ensemble.members)
+        words = [program("ea-translate"), first, *own, "--ensemble", *others]
+        print(f"\nnext:  {shlex.join(words)}")
 
 
 def _user_dir(recipe: Recipe) -> list[str]:

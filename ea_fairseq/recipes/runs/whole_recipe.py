@@ -25,14 +25,7 @@ from .folders import Run, find_run, run_folder
 from .leftovers import told_of
 from .progress import Display, PreparationStatus
 from .recipe_run import RecipeRun
-from .report import (
-    print_examples,
-    print_next,
-    print_next_of_ensemble,
-    print_places,
-    print_results,
-    shown,
-)
+from .report import print_examples, print_next, print_places, print_results, shown
 from .side_by_side import Job, progress, run_side_by_side
 from .step_commands import planned, prepare_command, printable
 from .text_copy import Inputs, trained_on
@@ -52,10 +45,7 @@ def run_recipe(recipe: Recipe, corpus: Corpus, inputs: Inputs | None, wanted: Wa
         all_runs = find_runs(recipe, corpus, wanted, inputs)
         for run in all_runs:
             if run.folder.exists() and (run.data / "prepared.json").exists():
-                from ...models.cost import cost
-
-                nothing_held = -1
-                work = RecipeRun(recipe, corpus, run, nothing_held, wanted.threads, True, cost)
+                work = RecipeRun(recipe, corpus, run, wanted, lock=None)
                 work.check(wanted.steps, wanted.fresh)
         print_plan(recipe, corpus, all_runs, wanted)
         return
@@ -76,9 +66,7 @@ def run_recipe(recipe: Recipe, corpus: Corpus, inputs: Inputs | None, wanted: Wa
                 data_in_use.enter_context(locked(data, shared=True))
         for run in all_runs:
             with locked(run.folder) as lock:
-                from ...models.cost import cost  # takes torch and fairseq
-
-                work = RecipeRun(recipe, corpus, run, lock, wanted.threads, wanted.verbose, cost)
+                work = RecipeRun(recipe, corpus, run, wanted, lock)
                 finished &= work.do(wanted.steps, wanted.fresh)
     if not finished:
         return
@@ -89,9 +77,7 @@ def run_recipe(recipe: Recipe, corpus: Corpus, inputs: Inputs | None, wanted: Wa
     print_places(recipe, all_runs[0])
     for line in filter(None, (told_of(recipe, run) for run in all_runs)):
         print(f"{'left over':13} {line}")
-    print_next(recipe, all_runs[0])
-    if ensemble is not None:
-        print_next_of_ensemble(recipe, ensemble)
+    print_next(recipe, all_runs[0], ensemble)
 
 
 def prepare_data(recipe: Recipe, data: Path, wanted: Wanted) -> None:
@@ -112,17 +98,13 @@ def finish(recipe: Recipe, corpus: Corpus, runs: list[Run], wanted: Wanted) -> R
     """
     ensemble = ensemble_of(runs) if wanted.ensemble else None
     if ensemble is not None:
-        from ...models.cost import cost
-
-        options = wanted.threads, wanted.verbose, cost
         for run in ensemble.members:
             if not run.model(recipe).exists():  # deleted after its use
                 with locked(run.folder) as lock:
-                    RecipeRun(recipe, corpus, run, lock, *options, keep_model=True).do(
-                        ["average"], fresh=False
-                    )
+                    work = RecipeRun(recipe, corpus, run, wanted, lock, keep_model=True)
+                    work.do(["average"], fresh=False)
         with locked(ensemble.folder) as lock:
-            work = EnsembleRun(recipe, corpus, ensemble, lock, *options)
+            work = EnsembleRun(recipe, corpus, ensemble, wanted, lock)
             work.do(list(work.steps), wanted.fresh)
     print_results(runs)
     if ensemble is not None:
