@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import codecs
 import contextlib
 import os
 import re
 import selectors
 import subprocess
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
@@ -67,10 +66,7 @@ class _Running:
     job: Job
     process: subprocess.Popen
     log: BinaryIO
-    decoder: codecs.IncrementalDecoder = field(
-        default_factory=lambda: codecs.getincrementaldecoder("utf-8")(errors="replace")
-    )
-    begun: str = ""
+    begun: bytes = b""
 
     @classmethod
     def start(cls, job: Job) -> _Running:
@@ -93,16 +89,13 @@ class _Running:
         assert self.process.stdout is not None
         return self.process.stdout
 
-    def read(self) -> list[str] | None:
+    def read(self) -> list[bytes] | None:
         """Keep what it printed; the lines that are whole by now, or None once it prints no more."""
         chunk = os.read(self.output.fileno(), 65536)
         self.log.write(chunk)
         self.log.flush()
-        text = self.begun + self.decoder.decode(chunk, final=not chunk)
-        *lines, self.begun = re.split(r"[\r\n]+", text)
-        if chunk:
-            return lines
-        return None
+        *lines, self.begun = re.split(rb"[\r\n]+", self.begun + chunk)
+        return lines if chunk else None
 
     def end(self) -> int:
         """Its exit code, once it prints no more."""
@@ -124,7 +117,7 @@ def _read_some(
             codes[running.job.name] = running.end()
         for line in lines:
             if line:
-                show(running.job, line)
+                show(running.job, line.decode(errors="replace"))
 
 
 @contextlib.contextmanager

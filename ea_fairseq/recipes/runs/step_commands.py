@@ -6,7 +6,6 @@ import os
 import shlex
 import sys
 from pathlib import Path
-from typing import Any
 
 from ...corpus.config import Corpus
 from ..says.checks import as_arguments
@@ -40,18 +39,14 @@ def train_command(recipe: Recipe, run: Run, verbose: bool = True) -> list[str]:
     if not verbose:
         interval = int(float(options.get("log-interval") or 100))  # null and false: not given
         options |= {"log-format": "json", "log-interval": min(RECORDED, interval)}
+    if name := options.get("tensorboard-logdir"):  # which fairseq writes to
+        options["tensorboard-logdir"] = run.folder / name
     return [
         *(sys.executable, "-m", "fairseq_cli.train", str(run.data / "bin")),
         *("--user-dir", str(recipe.user_dir), "--save-dir", str(run.checkpoints)),
         *("--seed", str(run.seed)),
-        *as_arguments(_in_folder(options, run)),
+        *as_arguments(options),
     ]
-
-
-def _in_folder(options: dict[str, Any], run: Run) -> dict[str, Any]:
-    """The options with TensorBoard's folder, which fairseq writes to, inside of the run's."""
-    name = options.get("tensorboard-logdir")
-    return options | {"tensorboard-logdir": run.folder / name} if name else options
 
 
 def average_command(recipe: Recipe, run: Run) -> list[str]:
@@ -75,9 +70,10 @@ def generate_command(recipe: Recipe, run: Run, subset: str) -> list[str]:
     ]
 
 
-def evaluate_command(recipe: Recipe, run: Run, test_set: str) -> list[str]:
+def evaluate_command(recipe: Recipe, run: Run, corpus: Corpus, subset: str) -> list[str]:
     """Every score of one test set."""
-    source, target = run.languages
+    source, target = corpus.languages
+    test_set = run.subsets[subset]
     command = [sys.executable, str(SCRIPTS / "evaluate.py")]
     command += ["--generated", str(run.generated(test_set))]
     command += ["--tokenized-references", str(run.data / "tok" / f"{test_set}.{target}")]
@@ -88,13 +84,13 @@ def evaluate_command(recipe: Recipe, run: Run, test_set: str) -> list[str]:
     return command + as_arguments(recipe.options("evaluate"))
 
 
-def perplexity_command(recipe: Recipe, run: Run, subset: str, unit: str, subword: str) -> list[str]:
+def perplexity_command(recipe: Recipe, run: Run, corpus: Corpus, subset: str) -> list[str]:
     """A language model's losses on one of the test sets, and what they come to."""
     test_set = run.subsets[subset]
     return [
         *(sys.executable, str(SCRIPTS / "evaluate_lm.py"), str(run.data / "bin")),
         *("--user-dir", str(recipe.user_dir), "--path", str(run.model(recipe))),
-        *("--gen-subset", subset, "--unit", unit, "--subword", subword),
+        *("--gen-subset", subset, "--unit", corpus.unit, "--subword", corpus.subword),
         *("--json", str(run.scores(test_set)), "--losses", str(run.losses(test_set))),
         *as_arguments(recipe.options("evaluate")),
     ]
@@ -109,23 +105,16 @@ def planned(
         plan["train"] = {"": train_command(recipe, run, verbose)}
         averages = recipe.sections["average"] is not None
         plan["average"] = {"": average_command(recipe, run)} if averages else {}
+    test_sets = run.subsets.items()
     if "generate" in recipe.task.sections:
         plan["generate"] = {
-            test_set: generate_command(recipe, run, subset)
-            for subset, test_set in run.subsets.items()
+            test_set: generate_command(recipe, run, subset) for subset, test_set in test_sets
         }
-    return plan | {"evaluate": _scoring_commands(recipe, run, corpus)}
-
-
-def _scoring_commands(recipe: Recipe, run: Run, corpus: Corpus) -> dict[str, list[str]]:
-    """The command that scores each test set, by the test set's name."""
-    if recipe.task is LANGUAGE_MODELING:
-        settings = corpus.unit, corpus.subword
-        return {
-            test_set: perplexity_command(recipe, run, subset, *settings)
-            for subset, test_set in run.subsets.items()
-        }
-    return {test_set: evaluate_command(recipe, run, test_set) for test_set in run.test_sets}
+    scoring = perplexity_command if recipe.task is LANGUAGE_MODELING else evaluate_command
+    plan["evaluate"] = {
+        test_set: scoring(recipe, run, corpus, subset) for subset, test_set in test_sets
+    }
+    return plan
 
 
 def printable(command: list[str], environment: dict[str, str]) -> str:
