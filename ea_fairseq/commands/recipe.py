@@ -20,14 +20,7 @@ from ..recipes.runs.wanted import Wanted
 from ..recipes.runs.whole_recipe import original_files, run_all, run_recipe
 from ..recipes.says import paths as places
 from ..recipes.says.arguments import add_arguments
-from ..recipes.says.checks import (
-    check_average,
-    check_case,
-    check_options,
-    check_subwords,
-    check_task,
-    load_plugin,
-)
+from ..recipes.says.checks import check_recipe, load_plugin
 from ..recipes.says.new_corpus import FEW_PAIRS, write_recipe
 from ..recipes.says.recipe import SECTIONS, load_recipe, recipe_path
 from ..recipes.says.tasks import TRANSLATION
@@ -113,11 +106,7 @@ def main(argv: list[str] | None = None) -> int:
         inputs = [original_files(*pair, wanted) for pair in zip(recipes, corpora, strict=True)]
         load_plugin(places.USER_DIR)  # takes seconds
         for recipe, corpus in zip(recipes, corpora, strict=True):
-            check_options(recipe, recipe.user_dir)
-            check_task(recipe, corpus)
-            check_subwords(recipe, corpus)
-            check_case(recipe, corpus)
-            check_average(recipe)
+            check_recipe(recipe, corpus)
             for option in ("examples", "ensemble"):
                 if getattr(args, option) and recipe.task is not TRANSLATION:
                     raise ValueError(f"--{option}: the task {recipe.task.name} translates nothing")

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import math
 from pathlib import Path
 from typing import Any
 
-from ..says.averaging import keeping_too_few
+from ..says.averaging import keeping_too_few, limit
 
 #: Training options that say when to stop and nothing else: a run may go on with others.
 WHEN_TO_STOP = {"max-epoch", "max-update", "patience"}
@@ -56,36 +55,26 @@ def check_when_to_stop(checkpoints: Path, old: dict[str, Any], new: dict[str, An
         ValueError: with ``new`` it would have ended sooner than it has come.
     """
     remedy = "choose --name OTHER to train anew beside it, or --fresh to throw it away"
-    patience, before = _limit(new, "patience"), _limit(old, "patience")
-    if patience < before:
+    patience, before = (limit(options.get("patience")) for options in (new, old))
+    if patience and (before is None or patience < before):
         raise ValueError(
-            f"{checkpoints}: was trained with patience {_shown(before)}, and may have come further "
-            f"than patience {patience:g} allows; {remedy}"
+            f"{checkpoints}: was trained with patience {before or 'unlimited'}, and may have come "
+            f"further than patience {patience} allows; {remedy}"
         )
-    if _limit(new, "max-update") != _limit(old, "max-update") and schedule_needs_max_update(new):
+    ends = {limit(options.get("max-update")) for options in (new, old)}
+    if len(ends) > 1 and schedule_needs_max_update(new):
         raise ValueError(
             f"{checkpoints}: lr-scheduler {new['lr-scheduler']} ends with max-update, which so "
             f"changes every update; {remedy}"
         )
     epochs, updates = progress(checkpoints)
     for done, unit, option in ((epochs, "epoch", "max-epoch"), (updates, "update", "max-update")):
-        limit = _limit(new, option)
-        if done > limit:
+        end = limit(new.get(option))
+        if end and done > end:
             raise ValueError(
-                f"{checkpoints}: has come to {unit} {done} already, beyond {option} {limit:g}; "
+                f"{checkpoints}: has come to {unit} {done} already, beyond {option} {end}; "
                 f"choose {done} or more, {remedy}"
             )
-
-
-def _limit(options: dict[str, Any], name: str) -> float:
-    """An option of fairseq's that takes 0 or less, or its absence, for no limit."""
-    value = options.get(name)
-    number = 0 if value is None else float(value)
-    return number if number > 0 else math.inf
-
-
-def _shown(limit: float) -> str:
-    return "unlimited" if limit == math.inf else f"{limit:g}"
 
 
 def progress(checkpoints: Path) -> tuple[int, int]:
@@ -97,7 +86,7 @@ def progress(checkpoints: Path) -> tuple[int, int]:
     last = checkpoints / "checkpoint_last.pt"
     if not last.exists():
         return 0, 0
-    from ea_fairseq.checkpoints.reading import read_checkpoint
+    from ...checkpoints.reading import read_checkpoint
 
     state = read_checkpoint(str(last))
     iterator = state["extra_state"]["train_iterator"]

@@ -18,7 +18,7 @@ def keeping_too_few(train: dict[str, Any], average: dict[str, Any]) -> set[str]:
     """Training options that keep fewer checkpoints than are averaged."""
     found = set()
     for number, option in KEPT_BY.items():
-        wanted, kept = _number(average.get(number)), _number(train.get(option))
+        wanted, kept = limit(average.get(number)), limit(train.get(option))
         if wanted and kept and kept < wanted:
             found.add(option)
     return found
@@ -30,16 +30,16 @@ def fewer_than_asked_for(recipe: Recipe) -> list[str]:
     What is there is averaged all the same, with a warning.
     """
     average, train = recipe.options("average"), recipe.options("train")
-    if wanted := _number(average.get("num-epoch-checkpoints")):
+    if wanted := limit(average.get("num-epoch-checkpoints")):
         return _of_epochs(train, wanted)
-    if wanted := _number(average.get("num-update-checkpoints")):
+    if wanted := limit(average.get("num-update-checkpoints")):
         return _of_updates(train, wanted)
     return []
 
 
 def _of_epochs(train: dict, wanted: int) -> list[str]:
     found = []
-    epochs, patience = _number(train.get("max-epoch")), _number(train.get("patience"))
+    epochs, patience = limit(train.get("max-epoch")), limit(train.get("patience"))
     if epochs and epochs < wanted:
         found.append(f"max-epoch {epochs}: {_shown(epochs)} of epochs to average, not {wanted}")
     elif patience and patience + 1 < wanted:
@@ -47,12 +47,12 @@ def _of_epochs(train: dict, wanted: int) -> list[str]:
             f"patience {patience}: stopped early, as soon as after epoch {patience + 1}, there are "
             f"fewer than {wanted} checkpoints of epochs to average"
         )
-    if updates := _number(train.get("max-update")):
+    if updates := limit(train.get("max-update")):
         found.append(
             f"max-update {updates}: ended before epoch {wanted} is over there are fewer than "
             f"{wanted} checkpoints of epochs to average; the last update's weights count as one"
         )
-    kept = _number(train.get("keep-last-epochs"))
+    kept = limit(train.get("keep-last-epochs"))
     if kept and kept < wanted:
         found.append(f"keep-last-epochs {kept}: {_shown(kept)} to average, not {wanted}")
     return found
@@ -60,16 +60,13 @@ def _of_epochs(train: dict, wanted: int) -> list[str]:
 
 def _of_updates(train: dict, wanted: int) -> list[str]:
     found = []
-    updates, interval = (
-        _number(train.get("max-update")),
-        _number(train.get("save-interval-updates")),
-    )
+    updates, interval = (limit(train.get(o)) for o in ("max-update", "save-interval-updates"))
     if not interval:
         found.append("save-interval-updates is not set: only the last update's weights are there")
     elif updates and updates // interval < wanted:
         there = _shown(max(1, updates // interval))
         found.append(f"max-update {updates}, saved every {interval}: {there}, not {wanted}")
-    kept = _number(train.get("keep-interval-updates"))
+    kept = limit(train.get("keep-interval-updates"))
     if kept and kept < wanted:
         found.append(f"keep-interval-updates {kept}: {_shown(kept)} to average, not {wanted}")
     return found
@@ -79,8 +76,8 @@ def _shown(count: int) -> str:
     return "1 checkpoint" if count == 1 else f"{count} checkpoints"
 
 
-def _number(value: object) -> int | None:
-    """A positive whole number; fairseq takes 0, less, or no value at all for no limit."""
+def limit(value: object) -> int | None:
+    """A positive whole number; None for 0, less, or no value, which fairseq takes for no limit."""
     try:
         number = int(float(str(value)))
     except ValueError:

@@ -12,7 +12,7 @@ from typing import Any
 from ...corpus.config import Corpus
 from ...fairseq_options.checks import check_settable, check_together
 from ...fairseq_options.table import near
-from .averaging import KEPT_BY
+from .averaging import KEPT_BY, limit
 from .recipe import Recipe
 from .tasks import LANGUAGE_MODELING, TRANSLATION
 
@@ -39,6 +39,20 @@ def as_arguments(options: dict[str, Any]) -> list[str]:
     return arguments
 
 
+def check_recipe(recipe: Recipe, corpus: Corpus) -> None:
+    """Check a recipe against fairseq's own parsers, and against its corpus.
+
+    Raises:
+        ValueError: naming the file, the option and its value, and what to choose.
+    """
+    check_options(recipe, recipe.user_dir)
+    _check_task(recipe, corpus)
+    if recipe.task is TRANSLATION:
+        _check_subwords(recipe, corpus)
+        _check_case(recipe, corpus)
+    _check_average(recipe)
+
+
 def check_options(recipe: Recipe, user_dir: Path) -> None:
     """Check the sections of a recipe that hold options of fairseq's commands.
 
@@ -54,15 +68,8 @@ def check_options(recipe: Recipe, user_dir: Path) -> None:
             _check_section(recipe, section, user_dir)
 
 
-def check_subwords(recipe: Recipe, corpus: Corpus) -> None:
-    """Check that the recipe makes words of the corpus' subwords before it scores them.
-
-    Raises:
-        ValueError: ``generate: post-process`` (or remove-bpe), or ``train: eval-bleu-remove-bpe``
-            beside ``eval-bleu``, is that of other subwords, or missing.
-    """
-    if recipe.task is LANGUAGE_MODELING:  # words are counted by the corpus' settings
-        return
+def _check_subwords(recipe: Recipe, corpus: Corpus) -> None:
+    """Check that the recipe makes words of the corpus' subwords before it scores them."""
     fitting = [corpus.post_process]
     fitting += ["@@ ", "@@"] if corpus.subword == "bpe" else []  # other names of the same
     generate, train = recipe.options("generate"), recipe.options("train")
@@ -79,27 +86,19 @@ def check_subwords(recipe: Recipe, corpus: Corpus) -> None:
             )
 
 
-def check_case(recipe: Recipe, corpus: Corpus) -> None:
-    """Check that translations in small letters are not compared with references as they are.
-
-    Raises:
-        ValueError: the corpus is lower-cased, and ``evaluate: lowercase`` is not true.
-    """
-    if recipe.task is LANGUAGE_MODELING or not corpus.tokenize.lowercase:
-        return
-    if recipe.options("evaluate").get("lowercase") is not True:
+def _check_case(recipe: Recipe, corpus: Corpus) -> None:
+    """Check that translations in small letters are not compared with references as they are."""
+    if corpus.tokenize.lowercase and recipe.options("evaluate").get("lowercase") is not True:
         raise ValueError(
             f"{recipe.path}: 'evaluate: lowercase' must be true for a corpus with tokenize: "
             "{lowercase: true}: each capital letter of the references would count as a mistake"
         )
 
 
-def check_average(recipe: Recipe) -> None:
+def _check_average(recipe: Recipe) -> None:
     """Check that there is something to average, and that it is the best checkpoints, not the worst.
 
-    Raises:
-        ValueError: not one number of checkpoints is given, no best ones are kept, or training and
-            averaging do not agree about which end of the metric is the best.
+    Training and averaging must agree about which end of the metric is the best.
     """
     if recipe.sections["average"] is None:
         return
@@ -112,7 +111,7 @@ def check_average(recipe: Recipe) -> None:
         )
     if given != ["num-best-checkpoints"]:
         return
-    if not _number(recipe.options("train"), "keep-best-checkpoints") > 0:
+    if not limit(recipe.options("train").get("keep-best-checkpoints")):
         raise ValueError(
             f"{recipe.path}: 'average: num-best-checkpoints' is {average[given[0]]}, and the "
             "training keeps no best checkpoints: give 'train: keep-best-checkpoints'"
@@ -125,13 +124,8 @@ def check_average(recipe: Recipe) -> None:
         )
 
 
-def check_task(recipe: Recipe, corpus: Corpus) -> None:
-    """Check that the recipe is for a corpus of one language, or of two, as its task wants.
-
-    Raises:
-        ValueError: it is not; or its model is for the other task; or a language model's text would
-            be scored in blocks that it cannot read, or with a context that it never has.
-    """
+def _check_task(recipe: Recipe, corpus: Corpus) -> None:
+    """Check that corpus and model are for the recipe's task."""
     wanted = LANGUAGE_MODELING if corpus.language else TRANSLATION
     if recipe.task is not wanted:
         found = ", ".join(f"{key}: {value}" for key, value in corpus.named_languages.items())
@@ -158,11 +152,12 @@ def _check_model(recipe: Recipe) -> None:
 
 
 def _check_blocks(recipe: Recipe) -> None:
+    """Check that a language model can read the blocks of text that it is scored on."""
     train, evaluate = recipe.options("train"), recipe.options("evaluate")
-    blocks, context = (_number(evaluate, key) for key in ("tokens-per-sample", "context-window"))
-    positions = _number(train, "max-target-positions") or _number(train, "tokens-per-sample")
-    # fairseq's default of both.
-    blocks, positions = blocks or 1024, positions or 1024
+    positions = limit(train.get("max-target-positions")) or limit(train.get("tokens-per-sample"))
+    # 1024 is fairseq's default of both.
+    positions, blocks = positions or 1024, limit(evaluate.get("tokens-per-sample")) or 1024
+    context = limit(evaluate.get("context-window")) or 0
     if blocks > positions:
         raise ValueError(
             f"{recipe.path}: 'evaluate: tokens-per-sample' is {blocks}, and the model reads "
@@ -178,11 +173,6 @@ def _check_blocks(recipe: Recipe) -> None:
             f"{recipe.path}: 'evaluate: context-window' is {context} of {blocks} tokens "
             "('tokens-per-sample'): no token would be scored"
         )
-
-
-def _number(options: dict[str, Any], key: str) -> int:
-    """A whole number's option; 0 where it is not given."""
-    return int(float(options.get(key) or 0))
 
 
 def _check_section(recipe: Recipe, section: str, user_dir: Path) -> None:
