@@ -11,6 +11,7 @@ import argparse
 import contextlib
 import json
 import math
+import statistics
 import sys
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -74,12 +75,12 @@ def summarise(values: Sequence[float]) -> Summary:
     values = [float(value) for value in values]
     if not values or not all(map(math.isfinite, values)):
         raise ValueError(f"finite figures are wanted, not {values}")
-    mean = sum(values) / len(values)
+    mean = statistics.fmean(values)
     if len(values) == 1:
         return Summary(1, mean, 0.0, None)
     from scipy.stats import t  # takes a second
 
-    deviation = math.sqrt(sum((value - mean) ** 2 for value in values) / (len(values) - 1))
+    deviation = statistics.stdev(values)
     reach = float(t.ppf(0.975, len(values) - 1)) * deviation / math.sqrt(len(values))
     return Summary(len(values), mean, deviation, (mean - reach, mean + reach))
 

@@ -63,7 +63,10 @@ def export_run(run: Path, folder: Path) -> list[str]:
         UserError: naming what is missing.
     """
     checkpoint = checkpoint_of_run(run)
-    corpus, kept = _text_of_run(run)
+    kept = run / FOLDER
+    if not kept.is_dir():
+        raise UserError(f"{kept}: no such folder: train first: ea-recipe")
+    corpus = read_json(kept / NAME)
     data = run / corpus["data"]
     lacks = []
     results = read_json(run / "results.json") if (run / "results.json").exists() else {}
@@ -159,14 +162,6 @@ def checkpoint_of_run(run: Path) -> Path:
     if averaged.exists() or best.exists():
         return averaged if averaged.exists() else best
     raise UserError(f"{run}: no model in it: {averaged.name}: no such file; train first: ea-recipe")
-
-
-def _text_of_run(run: Path) -> tuple[dict[str, Any], Path]:
-    """A run's text settings, and the folder of its codes and dictionaries."""
-    kept = run / FOLDER
-    if not kept.is_dir():
-        raise UserError(f"{kept}: no such folder: train first: ea-recipe")
-    return read_json(kept / NAME), kept
 
 
 def search_settings(options: dict[str, Any]) -> tuple[Search, list[str]]:

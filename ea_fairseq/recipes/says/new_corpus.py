@@ -142,12 +142,10 @@ class NewRecipe:
     Attributes:
         pairs: of sentences
         examples: some pairs, the first, the last and one between: number, source, target
-        schedule: how models are trained
     """
 
     pairs: int
     examples: list[tuple[int, str, str]]
-    schedule: Schedule
 
 
 def write_recipe(folder: Path, files: list[Path]) -> NewRecipe:
@@ -177,11 +175,10 @@ def write_recipe(folder: Path, files: list[Path]) -> NewRecipe:
     if set(folder.name) & set(": ,"):
         raise ValueError(f"--new {folder}: choose a name without space, comma and colon")
     sides = sides_of(files)
-    sizes = [_size(lines()) for lines in sides]
-    pairs = sizes[0].lines
-    if pairs != sizes[1].lines:
+    (pairs, of_source), (others, of_target) = (_size(lines()) for lines in sides)
+    if pairs != others:
         raise ValueError(
-            f"--files: {files[0]} has {pairs:,} lines, {files[1]} has {sizes[1].lines:,}: "
+            f"--files: {files[0]} has {pairs:,} lines, {files[1]} has {others:,}: "
             "they must hold the same sentences"
         )
     if pairs < LEAST_PAIRS:
@@ -198,8 +195,7 @@ def write_recipe(folder: Path, files: list[Path]) -> NewRecipe:
     text = Path(os.path.realpath(files[0].parent), files[0].name)
     text = text if both else _plain(text).with_suffix("")
     path = os.path.relpath(text, place).replace("\\", "\\\\").replace('"', '\\"')
-    tokens = max(size.tokens for size in sizes)
-    chosen = schedule(pairs, tokens)
+    tokens = max(of_source, of_target) // 4  # subwords, about: four characters each with spaces
     settings = {
         "count": pairs,
         "source": source,
@@ -208,12 +204,12 @@ def write_recipe(folder: Path, files: list[Path]) -> NewRecipe:
         "held": max(1, min(MOST_HELD_OUT, pairs // PART_HELD_OUT)),
         "merges": max((least, size) for least, size in SUBWORDS.items() if pairs >= least)[1],
         "tokens": round(tokens, -max(len(str(tokens)) - 2, 0)),
-        **vars(chosen),
+        **vars(schedule(pairs, tokens)),
     }
     with new_folder(folder) as temporary:
         for name, text in {"corpus.yml": CORPUS, "common.yml": COMMON}.items():
             write_lines(temporary / name, text.format(**settings).rstrip("\n").split("\n"))
-    return NewRecipe(pairs, _examples(sides, pairs), chosen)
+    return NewRecipe(pairs, _examples(sides, pairs))
 
 
 def _languages_of_tsv(
@@ -283,23 +279,13 @@ def _plain(file: Path) -> Path:
     return file.with_suffix("") if file.suffix == ".gz" else file
 
 
-@dataclass(frozen=True)
-class _Size:
-    lines: int
-    characters: int
-
-    @property
-    def tokens(self) -> int:
-        """Subwords, about: four characters each, spaces among them."""
-        return self.characters // 4
-
-
-def _size(text: Iterator[str]) -> _Size:
+def _size(text: Iterator[str]) -> tuple[int, int]:
+    """Numbers of lines and of characters."""
     lines = characters = 0
     for line in text:
         lines += 1
         characters += len(line)
-    return _Size(lines, characters)
+    return lines, characters
 
 
 def _examples(sides: list[Callable[[], Iterator[str]]], pairs: int) -> list[tuple[int, str, str]]:

@@ -134,8 +134,7 @@ def _load_merged(path: Path, parents: tuple[Path, ...], read: list[Path]) -> dic
     merged: dict[str, dict] = {"values": {}, "origin": {}}
     for base in [bases] if isinstance(bases, str) else bases:
         from_base = _load_merged(path.parent / base, (*parents, path.resolve()), read)
-        for name, value in from_base["values"].items():
-            _merge(merged, {name: value}, from_base["origin"])
+        _merge(merged, from_base["values"], from_base["origin"])
     _merge(merged, content, str(path))
     return merged
 
@@ -160,10 +159,9 @@ def recipe_path(given: Path, variant: str | None) -> Path:
             )
         return given / f"{variant}.yml"
     if not given.exists() and given.suffix not in (".yml", ".yaml"):
-        names = list(paths.corpora())
         raise ValueError(
             f"{given}: no such folder or corpus{_perhaps_a_corpus(given)} "
-            f"(choose from {', '.join(names)})"
+            f"(choose from {', '.join(paths.corpora())})"
         )
     if variant is not None:
         raise ValueError(f"{given}: --variant {variant} goes with a corpus' folder, not a file")
@@ -172,24 +170,19 @@ def recipe_path(given: Path, variant: str | None) -> Path:
 
 def _perhaps_a_corpus(given: Path) -> str:
     """A corpus that a mistyped name is like; other text in the same languages is another one."""
-    beside = [entry.parent.name for entry in given.absolute().parent.glob("*/common.yml")]
-    names = [
-        name
-        for name in {*beside, *paths.corpora()}
-        if difflib.get_close_matches(given.stem, [Path(name).stem])
-    ]
-    return perhaps_meant(given.name, names)
+    beside = {entry.parent.name for entry in given.absolute().parent.glob(f"*/{COMMON}")}
+    names = beside.union(paths.corpora())
+    like = [name for name in names if difflib.get_close_matches(given.stem, [Path(name).stem])]
+    return perhaps_meant(given.name, like)
 
 
 def _instead_of_a_corpus(folder: Path) -> str:
     """What a folder without recipes is, and what it is for."""
     if (folder / "config.json").exists():
         return f"is a model folder: ea-translate {folder}"
-    runs = [folder, *sorted(folder.glob("seed*"))]
-    if (
-        model := next((run / "model" for run in runs if (run / "model").is_dir()), None)
-    ) is not None:
-        return f"is no corpus' folder but of a run: ea-translate {model}"
+    for run in (folder, *sorted(folder.glob("seed*"))):
+        if (run / "model").is_dir():
+            return f"is no corpus' folder but of a run: ea-translate {run / 'model'}"
     return f"is no corpus' folder: it has no {COMMON}"
 
 
