@@ -187,13 +187,15 @@ def read_systems(rows: list[dict[str, Any]]) -> dict[str, Runs]:
     for row in rows:
         if not row["seeds"]:
             continue
-        folder = Path(row["folder"])
+        folder, seeds = Path(row["folder"]), [f"seed{seed}" for seed in row["seeds"]]
         try:
-            runs = read_system(folder, row["seeds"])
-            found = folder / f"seed{row['seeds'][0]}", runs
+            if not all((folder / seed / "scores").is_dir() for seed in seeds):
+                raise NotCompared(f"no translations in {folder}")
+            runs = read_runs(folder, row["seeds"])
+            found = folder / seeds[0], runs
             first = first or found
             check_same_text(first, found)
-        except NotCompared as error:
+        except (NotCompared, OtherSettings) as error:
             row["notes"].append(f"{row['recipe']}: no intervals: {error}")
         else:
             if copies := warning_of_copies(folder, runs):
@@ -202,35 +204,18 @@ def read_systems(rows: list[dict[str, Any]]) -> dict[str, Runs]:
     return systems
 
 
-def read_system(folder: Path, seeds: list[int]) -> Runs:
-    """The translations of a row's runs.
-
-    Raises:
-        NotCompared: there are none, or the runs have other settings than one another.
-    """
-    if not all((folder / f"seed{seed}" / "scores").is_dir() for seed in seeds):
-        raise NotCompared(f"no translations in {folder}")
-    try:
-        return read_runs(folder, seeds)
-    except OtherSettings as error:
-        raise NotCompared(str(error)) from None
-
-
 def differences_from(
     name: str, systems: dict[str, Runs], args: argparse.Namespace
 ) -> dict[str, dict[str, Any]]:
     """Row -> test set -> the difference from the row of that name; empty where that is missing."""
     if name not in systems:
         return {}
-    others = {other: runs for other, runs in systems.items() if other != name}
-    compared = {
-        other: compare_by(args.score, systems[name], runs, args.samples)
-        for other, runs in others.items()
-    }
-    return {
-        other: {test_set: vars(row.difference) for test_set, row in rows.items()}
-        for other, rows in compared.items()
-    }
+    found = {}
+    for other, runs in systems.items():
+        if other != name:
+            rows = compare_by(args.score, systems[name], runs, args.samples)
+            found[other] = {test_set: vars(row.difference) for test_set, row in rows.items()}
+    return found
 
 
 def read_orderings(systems: dict[str, Runs], args: argparse.Namespace) -> list[dict[str, Any]]:
