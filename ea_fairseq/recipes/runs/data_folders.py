@@ -78,7 +78,7 @@ def check_data(
 
 
 def _changes(prepared: dict[str, Any], corpus: Corpus, inputs: Inputs | None) -> dict[str, str]:
-    """How a corpus as it is now differs from prepared data, see `kept_text.changes`."""
+    """How a corpus as it is now differs from prepared data, see `text_copy.changes`."""
     test_sets = subsets(corpus.test_sets)
     return changes(prepared, data_settings(corpus), test_sets, inputs, listed_sha256(corpus))
 
@@ -90,11 +90,7 @@ def choosing_data(work_dir: Path, corpus_name: str) -> AbstractContextManager[in
 
 
 def folder_for(
-    work_dir: Path,
-    corpus_name: str,
-    corpus: Corpus,
-    inputs: Inputs | None,
-    anew: list[Path],
+    work_dir: Path, corpus_name: str, corpus: Corpus, inputs: Inputs | None, anew: list[Path]
 ) -> Path:
     """The folder that holds the data of a corpus, or else one to prepare it in.
 
@@ -102,7 +98,7 @@ def folder_for(
         work_dir: the folder of data/ and runs/
         corpus_name: the name of the corpus' folder
         corpus: its settings
-        inputs: the corpus' original files, see `kept_text.changes`
+        inputs: the corpus' original files, see `text_copy.changes`
         anew: runs that are thrown away, and so need no data
     """
     if found := folders_with(work_dir, corpus_name, corpus, inputs):

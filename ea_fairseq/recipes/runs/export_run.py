@@ -6,6 +6,7 @@ import os
 import sys
 from collections import Counter
 from collections.abc import Iterable
+from dataclasses import fields
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -28,17 +29,9 @@ _LONGER = 0.001
 # So many sentences in a line, as one line in a hundred has, were learned.
 _USUAL = 0.01
 
-# What a model folder knows of fairseq-generate's options: option -> name, the others that change
-# nothing but speed and looks, and those that make another search.
-_SEARCH_OPTIONS = {
-    "beam": "beam",
-    "lenpen": "lenpen",
-    "unkpen": "unkpen",
-    "unnormalized": "unnormalized",
-    "min-len": "min_len",
-    "max-len-a": "max_len_a",
-    "max-len-b": "max_len_b",
-}
+# What a model folder knows of fairseq-generate's options, and the others that change nothing but
+# speed and looks; the rest make another search.
+_SEARCH_OPTIONS = {field.name.replace("_", "-") for field in fields(Search)}
 _WITHOUT_EFFECT = frozenset(
     [
         *("max-tokens", "batch-size", "required-batch-size-multiple", "num-workers"),
@@ -170,19 +163,11 @@ def search_settings(options: dict[str, Any]) -> tuple[Search, list[str]]:
     Returns:
         the search, and options that `Search` has no word for
     """
-    known = {
-        _SEARCH_OPTIONS[name]: value
-        for name, value in options.items()
-        if name in _SEARCH_OPTIONS and value is not None
-    }
-    unknown = [
-        name
-        for name, value in options.items()
-        if name not in _SEARCH_OPTIONS
-        and name not in _WITHOUT_EFFECT
-        and value not in (None, False)
-    ]
-    return Search(**known), unknown
+    given = {name: value for name, value in options.items() if value is not None}
+    known = {name.replace("-", "_"): given[name] for name in given if name in _SEARCH_OPTIONS}
+    others = given.keys() - _SEARCH_OPTIONS - _WITHOUT_EFFECT
+    # 0 is false, too: what is not used.
+    return Search(**known), [name for name in given if name in others and given[name] != 0]
 
 
 def longest_sources(raw: Iterable[str], split: Iterable[str], lang: str) -> Longest:

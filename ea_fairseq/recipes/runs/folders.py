@@ -2,7 +2,7 @@
 
 <work-dir>/data/<corpus>/                        made by prepare.py (see data_folders.py)
 <work-dir>/runs/<corpus>/<recipe>/seed<k>/
-    text/                                        codes, dictionaries, text settings: kept_text.py
+    text/                                        codes, dictionaries, text settings: text_copy.py
     checkpoints/  averaged.pt                    training, averaging
     model/                                       the model folder, exported at the end
     generate/<test set>.txt                      fairseq-generate's output
@@ -73,7 +73,7 @@ class Run:
 
     @property
     def model_folder(self) -> Path:
-        """The model with all that using it needs, see translation/model_folder.py."""
+        """The model with all that using it needs, see inference/model_folder.py."""
         return self.folder / "model"
 
     def generated(self, test_set: str) -> Path:
@@ -117,15 +117,10 @@ def find_run(recipe: Recipe, corpus: Corpus, work_dir: Path, name: str | None, s
 
     Its data is what it was trained on, and before that what there is of the corpus as it is now.
 
-    Args:
-        recipe: the recipe
-        corpus: the corpus that it names
-        work_dir: the folder of data/ and runs/
-        name: the name of the runs' folder, see ``run_name``
-        seed: the run's seed
+    ``name`` is that of the runs' folder, see `run_name`.
 
     Raises:
-        ValueError: folders of these names are of no use, see ``check_folder``.
+        ValueError: folders of these names are of no use, see `check_folder`.
     """
     folder, work_dir = run_folder(recipe, work_dir, name, seed), work_dir.absolute()
     found = data_of_run(work_dir, recipe.corpus_name, folder)

@@ -38,7 +38,12 @@ class Status:
         self.what = what
 
     def read(self, line: str) -> str | None:
-        """A bar of tqdm's, with the number of items where it is known; None for other lines."""
+        """A bar of tqdm's, with the number of items where it is known; None for other lines.
+
+        prepare.py's last line, the pairs that it has kept and dropped, is the summary.
+        """
+        if match := _PREPARED.search(line):
+            self.what = match[1]
         if match := _BAR.search(line):
             what = (match["what"] or "").rpartition("|")[2].strip()
             return f"{self.what or what} {match['done']} of {match['all']}".strip()
@@ -49,16 +54,6 @@ class Status:
     def summary(self) -> str:
         """What the finished step is reported with."""
         return self.what or "done"
-
-
-class PreparationStatus(Status):
-    """prepare.py's bars, and the pairs that it has kept and dropped."""
-
-    def read(self, line: str) -> str | None:
-        """A bar; the last line is the summary."""
-        if match := _PREPARED.search(line):
-            self.what = match[1]
-        return super().read(line)
 
 
 class TrainingStatus(Status):

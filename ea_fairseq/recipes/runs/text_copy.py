@@ -28,13 +28,7 @@ Inputs = dict[str, Path | None]
 
 
 def keep_text(run: Path, data: Path, corpus: Corpus) -> None:
-    """Copy codes, dictionaries and text settings into a run's folder, unless they are there.
-
-    Args:
-        run: the run's folder
-        data: the data that it is trained on
-        corpus: the settings of the data
-    """
+    """Copy codes, dictionaries and text settings of its data into a run's folder, once."""
     if (run / FOLDER).exists():
         return
     with new_folder(run / FOLDER) as folder:

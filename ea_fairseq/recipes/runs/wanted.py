@@ -10,24 +10,11 @@ from pathlib import Path
 class Wanted:
     """The options of ``ea-recipe`` that are about runs, by their names there.
 
-    Attributes:
-        work_dir: folder of data/ and runs/
-        steps: to do, of ``prepare`` and the sections of a recipe
-        seeds: a run for each
-        name: of the runs' folder, see `folders.run_name`
-        raw: folder of the corpus as downloaded
-        threads: of each command
-        workers: processes that prepare the corpus
-        jobs: runs side by side
-        set: changes of recipes, as ``OPTION=VALUE``
-        ensemble: whether the models of all seeds translate together, too
-        examples: translations to show
-        fresh: whether to throw away what runs hold
-        verbose: whether to show all that commands print
-        dry_run: whether to print the commands alone
+    What each of them does, ``ea-recipe --help`` says.
     """
 
     work_dir: Path
+    #: ``prepare`` and the sections of a recipe
     steps: tuple[str, ...]
     seeds: tuple[int, ...] = (1,)
     name: str | None = None

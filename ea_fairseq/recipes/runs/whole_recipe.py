@@ -23,7 +23,7 @@ from .ensembles import EnsembleRun, ensemble_of
 from .execution import execute
 from .folders import Run, find_run, run_folder
 from .leftovers import told_of
-from .progress import Display, PreparationStatus
+from .progress import Display, Status
 from .recipe_run import RecipeRun
 from .report import print_examples, print_next, print_places, print_results, shown
 from .side_by_side import Job, progress, run_side_by_side
@@ -35,11 +35,7 @@ from .wanted import Wanted
 def run_recipe(recipe: Recipe, corpus: Corpus, inputs: Inputs | None, wanted: Wanted) -> None:
     """All steps of a recipe for all seeds, then a table of the scores.
 
-    Args:
-        recipe: what to do
-        corpus: the corpus that it names
-        inputs: the corpus' files, see `original_files`
-        wanted: the seeds, the steps, and how
+    ``inputs`` are the corpus' files, see `original_files`.
     """
     if wanted.dry_run:
         all_runs = find_runs(recipe, corpus, wanted, inputs)
@@ -85,7 +81,7 @@ def prepare_data(recipe: Recipe, data: Path, wanted: Wanted) -> None:
     log = data.with_name(f"{data.name}.log")
     if not wanted.verbose:
         print(f"\n== {shown(data)} (log: {shown(log)})", flush=True)
-    display = None if wanted.verbose else Display("prepare", PreparationStatus())
+    display = None if wanted.verbose else Display("prepare", Status())
     command = prepare_command(recipe, data, wanted.raw, wanted.workers)
     execute(command, log, wanted.environment, display=display)
 
@@ -210,18 +206,11 @@ def log_beside(run: Run) -> Path:
 
 
 def find_runs(
-    recipe: Recipe,
-    corpus: Corpus,
-    wanted: Wanted,
-    inputs: Inputs | None = None,
+    recipe: Recipe, corpus: Corpus, wanted: Wanted, inputs: Inputs | None = None
 ) -> list[Run]:
     """The runs of all seeds, with the folder of the data that they are trained on, or will be.
 
-    Args:
-        recipe: the recipe
-        corpus: the corpus that it names
-        wanted: the seeds, the steps, and how
-        inputs: the corpus' files, to tell other text by; None where nobody looks at them
+    ``inputs`` are the corpus' files, to tell other text by; None where nobody looks at them.
 
     Raises:
         ValueError: a run was trained on other data than the corpus is now.
