@@ -96,44 +96,37 @@ def test_results_hold_settings_versions_sizes_times_and_signed_scores(recipes):
         assert all("version:" in score["signature"] for score in scored["scores"])
 
 
-def test_tokenized_bleu_is_what_fairseq_generate_prints(recipes):
+def test_scores_are_those_of_fairseq_generate_and_sacrebleu(recipes):
+    """Tokenized BLEU is what fairseq prints, sacreBLEU that of the text beside the corpus' own
+    references."""
     compared = 0
     for name in ("transformer_lite", "ea_transformer_lite"):
+        generate = seed_folder(recipes, name) / "generate"
         for test_set, scored in results(recipes, name)["scores"].items():
-            text = (seed_folder(recipes, name) / "generate" / f"{test_set}.txt").read_text()
-            theirs = re.search(r"BLEU4 = ([\d.]+)", text)
+            scores = {score["label"]: score["score"] for score in scored["scores"]}
+            theirs = re.search(r"BLEU4 = ([\d.]+)", (generate / f"{test_set}.txt").read_text())
             if theirs and float(theirs[1]) > 0:  # fairseq does not smooth: no 4-gram, no score
-                assert scored["scores"][0]["score"] == pytest.approx(float(theirs[1]), abs=0.01)
+                ours = scores["tokenized BLEU, lower-cased"]
+                assert ours == pytest.approx(float(theirs[1]), abs=0.01)
                 compared += 1
+            files = (generate / f"{test_set}.en", recipes / "raw" / f"{test_set}.en")
+            found, references = (path.read_text().splitlines() for path in files)
+            expected = BLEU(lowercase=True).corpus_score(found, [references]).score
+            assert scores["sacreBLEU, lower-cased"] == pytest.approx(expected, abs=1e-6)
+            assert expected > 10  # the sources in their place would give about 1
     assert compared
-
-
-def test_sacrebleu_is_that_of_the_text_beside_the_corpus_own_references(recipes):
-    for test_set, scored in results(recipes, "transformer_lite")["scores"].items():
-        files = (
-            seed_folder(recipes, "transformer_lite") / "generate" / f"{test_set}.en",
-            recipes / "raw" / f"{test_set}.en",
-        )
-        found, references = (path.read_text().splitlines() for path in files)
-        expected = BLEU(lowercase=True).corpus_score(found, [references]).score
-        scores = {score["label"]: score["score"] for score in scored["scores"]}
-        assert scores["sacreBLEU, lower-cased"] == pytest.approx(expected, abs=1e-6)
-        assert expected > 10  # the sources in their place would give about 1
 
 
 def test_translations_are_complete_and_in_order(recipes):
     folder = seed_folder(recipes, "transformer_lite") / "generate"
     for test_set in ("first", "second"):
         lines = (folder / f"{test_set}.en").read_text().splitlines()
-        assert len(lines) == SIZES[test_set]
-        by_number = {}
-        for line in (folder / f"{test_set}.txt").read_text().splitlines():
-            if line.startswith("D-"):
-                number, _, text = line.split("\t")
-                by_number[int(number[2:])] = text
+        generated = (folder / f"{test_set}.txt").read_text()
+        by_number = dict(re.findall(r"^D-(\d+)\t.*\t(.*)$", generated, re.M))
+        assert len(lines) == len(by_number) == SIZES[test_set]
         # Detokenizing these sentences only joins the full stop to its word.
         for number, line in enumerate(lines):
-            assert line.replace(" ", "") == by_number[number].replace(" ", "")
+            assert line.replace(" ", "") == by_number[str(number)].replace(" ", "")
 
 
 def test_a_line_a_step_is_shown_and_all_that_its_command_printed_is_kept(recipes):
@@ -194,12 +187,8 @@ def test_the_pages_commands_run_on_these_runs(recipes, tmp_path, monkeypatch, ca
 
 def test_every_command_can_be_copied_from_its_log(recipes):
     folder = seed_folder(recipes, "ea_transformer_lite") / "logs"
-    commands = [
-        line[2:]
-        for step in STEPS
-        for line in (folder / f"{step}.log").read_text().splitlines()
-        if line.startswith("$ ")
-    ]
+    logs = "".join((folder / f"{step}.log").read_text() for step in STEPS)
+    commands = re.findall(r"^\$ (.*)$", logs, re.M)
     for part in ("fairseq_cli.train", "average_checkpoints.py", "fairseq_cli.gen"):
         assert any(part in command for command in commands), part
     copied = next(command for command in commands if "evaluate.py" in command)
@@ -297,8 +286,6 @@ def test_what_changes_no_weight_and_the_same_number_written_otherwise_redo_nothi
     code, output = main(recipes / "transformer_lite.yml", *settings)
     assert code == 0
     assert "fairseq_cli" not in output and output.count("done before") == len(STEPS)
-    code, output = main(recipes / "transformer_lite.yml", "--set", "lr=0.02")
-    assert code == 1 and "train.lr: 0.01 -> 0.02" in output
 
 
 @pytest.mark.thorough
@@ -362,7 +349,9 @@ def test_fewer_kept_checkpoints_than_are_averaged_are_other_settings():
     assert comparable({"train": {"keep-last-epochs": 3}}) == {"train": {}}  # of training alone
 
 
-def test_a_step_that_is_done_again_takes_its_time_anew(tmp_path):
+def test_a_step_that_is_done_again_takes_its_time_anew_whatever_the_clock_is_set_to(
+    tmp_path, monkeypatch
+):
     """Translations that were deleted and made again took twice their time, by results.json."""
     step = Step("generate", tmp_path, {"beam": 5})
     step.start()
@@ -374,17 +363,10 @@ def test_a_step_that_is_done_again_takes_its_time_anew(tmp_path):
     step.finish({})
     assert 99 < step.seconds() < 110
     step.start()
-    step.finish({})
-    assert step.seconds() < 10
-
-
-def test_a_clock_that_is_set_changes_no_step_s_time(tmp_path, monkeypatch):
-    step = Step("generate", tmp_path, {"beam": 5})
-    step.start()
     now = time.time()
     monkeypatch.setattr(time, "time", lambda: now + 3600)
     step.finish({})
-    assert 0 <= step.seconds() < 60
+    assert 0 <= step.seconds() < 10
 
 
 def test_a_recipe_is_the_same_from_within_its_folder(recipes, capfd, monkeypatch):
@@ -395,24 +377,17 @@ def test_a_recipe_is_the_same_from_within_its_folder(recipes, capfd, monkeypatch
     assert str(checkpoints) in capfd.readouterr().out
 
 
-def test_a_training_is_thrown_away_only_to_begin_anew(recipes, main):
-    copy_run(recipes, "transformer_lite", "kept")
-    options = ("--name", "kept", "--fresh", "--steps", "generate", "evaluate")
-    code, output = main(recipes / "transformer_lite.yml", *options)
-    assert code == 1 and "--fresh throws the training away" in output
-    assert (seed_folder(recipes, "kept") / "results.json").exists()
-
-
-@pytest.mark.parametrize("section", ["generate", "train"])
-def test_pieces_of_words_are_never_scored(tmp_path, main, section):
+@pytest.mark.parametrize(
+    ("option", "section"),
+    [("generate.post-process=subword_nmt", "generate"), ("eval-bleu=true", "train")],
+)
+def test_pieces_of_words_are_never_scored(tmp_path, main, option, section):
     recipe = make_corpus(tmp_path) / "transformer_lite.yml"
     corpus = recipe.parent / "corpus.yml"
     corpus.write_text(corpus.read_text() + "subword: sentencepiece\n")
-    options = ["--set", "generate.post-process=sentencepiece"]
-    if section == "train":
-        options += ["--set", "eval-bleu=true", "--set", "eval-bleu-remove-bpe=subword_nmt"]
-    assert main(recipe, "--dry-run", *options[:2])[0] == 0
-    code, output = main(recipe, "--dry-run", *(options if section == "train" else []))
+    fitting = ("--dry-run", "--set", "generate.post-process=sentencepiece")
+    assert main(recipe, *fitting)[0] == 0
+    code, output = main(recipe, *fitting, "--set", option, "--set", "eval-bleu-remove-bpe=@@ ")
     assert code == 1 and len(output.strip().splitlines()) == 1
     assert f"'{section}: " in output and "must be sentencepiece" in output
 
@@ -439,18 +414,14 @@ def test_another_seed_is_another_run(recipes, main):
     assert first.read_bytes() != second.read_bytes()
 
 
-def test_the_table_over_seeds_gives_mean_and_deviation(recipes, capsys):
-    first = copy_run(recipes, "transformer_lite", "seeds")
-    second = shutil.copytree(first, first.with_name("seed2"))
-    for folder, score in ((first, 30.0), (second, 33.0)):
-        content = json.loads((folder / "results.json").read_text())
+def test_the_table_over_seeds_gives_mean_and_deviation(recipes, tmp_path, capsys):
+    runs = []
+    for seed, score in ((1, 30.0), (2, 33.0)):
+        content = results(recipes, "transformer_lite")
         content["scores"]["first"]["scores"][0]["score"] = score
-        (folder / "results.json").write_text(json.dumps(content))
-    data = recipes.parent / "work" / "data" / "tiny.de-en"
-    runs = [
-        Run(data, folder, seed, ("de", "en"), ["first", "second"])
-        for seed, folder in ((1, first), (2, second))
-    ]
+        folder = tmp_path / f"seed{seed}"
+        write_json(folder / "results.json", content)
+        runs.append(Run(tmp_path, folder, seed, ("de", "en"), ["first", "second"]))
     print_results(runs)
     # The deviation of two values is their distance over the square root of two.
     assert f"31.50 ± {3 / 2**0.5:.2f} |" in capsys.readouterr().out
@@ -559,67 +530,6 @@ def test_told_to_stop_the_runner_lets_the_training_save(recipes):
     assert not (folder / "steps" / "train.json").exists()
 
 
-def test_bad_input_is_refused_in_one_line_before_anything_runs(tmp_path, main):
-    recipe = make_corpus(tmp_path) / "transformer_lite.yml"
-    for option, words in {
-        "dropuot=0.1": ["dropuot", "dropout"],
-        "dropout=x": ["--dropout", "'x'"],
-        "arch=ea_lite": ["'ea_lite'", "ea_transformer_lite"],
-        "generate.beem=4": ["beem", "beam"],
-        "evaluate.lower=true": ["lower", "lowercase, compound-split"],
-        "save-dir=/tmp": ["save-dir", "ea-recipe"],
-        "generate.post-process=null": ["post-process", "subword_nmt", "None"],
-        "evaluate.lowercase=null": ["'evaluate: lowercase' must be true for a corpus with tok"],
-    }.items():
-        code, output = main(recipe, "--set", option)
-        assert code == 1 and len(output.strip().splitlines()) == 1, option
-        for word in [*words, *([f"--set {option}"] if "null" not in option else [])]:
-            assert word in output
-    maximize = "maximize-best-checkpoint-metric"
-    best = [
-        "--set",
-        "average.num-best-checkpoints=2",
-        "--set",
-        "average.num-epoch-checkpoints=null",
-    ]
-    best += ["--set", "best-checkpoint-metric=bleu", "--set", f"{maximize}=true"]
-    best += ["--set", "eval-bleu=true", "--set", "eval-bleu-remove-bpe=subword_nmt"]
-    code, output = main(recipe, "--dry-run", *best)
-    assert code == 1 and "give 'train: keep-best-checkpoints'" in output  # none would be there
-    best += ["--set", "keep-best-checkpoints=2"]
-    code, output = main(recipe, "--dry-run", *best)
-    assert code == 1 and f"'average: {maximize}' is false" in output
-    assert "the worst checkpoints would be averaged" in output
-    assert main(recipe, "--dry-run", *best, "--set", f"average.{maximize}=true")[0] == 0
-    code, output = main(recipe, "--dry-run", "--set", "average.num-update-checkpoints=2")
-    both = "'average' has num-epoch-checkpoints and num-update-checkpoints: give one of"
-    assert code == 1 and both in output
-    # From update 50 on nothing would be learned, and the average be of equal weights.
-    falling = ["--set", "lr-scheduler=polynomial_decay", "--set", "total-num-update=50"]
-    falling += ["--set", "max-update=90"]
-    code, output = main(recipe, "--dry-run", *falling)
-    assert code == 1 and "is 0 from total-num-update 50 on: give that 90, too" in output
-    assert main(recipe, "--dry-run", *falling, "--set", "end-learning-rate=1e-4")[0] == 0
-    assert main(recipe, "--dry-run", *falling, "--set", "total-num-update=90")[0] == 0
-    code, output = main(recipe, "--set", "dropout=0.1", "lr=1e-3", "--dry-run")
-    assert (code, output) == (
-        1,
-        "ea-recipe: error: lr=1e-3: give each option its own --set: --set lr=1e-3\n",
-    )
-    code, output = main(recipe.parent / "common.yml")
-    assert code == 1 and "common.yml: no 'train: arch'" in output
-    assert not (tmp_path / "work").exists()
-
-
-def test_dry_run_prints_every_command_and_runs_none(tmp_path, main):
-    recipe = make_corpus(tmp_path) / "ea_transformer_lite.yml"
-    code, output = main(recipe, "--dry-run", "--seeds", "1", "2")
-    assert code == 0
-    # Preparation; and for each seed a training, an average, and two test sets.
-    assert len(output.strip().splitlines()) == 1 + 2 * (1 + 1 + 2 + 2)
-    assert not (tmp_path / "work").exists()
-
-
 @pytest.mark.parametrize("averages", [True, False])
 def test_each_command_reads_what_the_one_before_it_wrote(tmp_path, main, averages):
     """Of its own seed; the average translates, and where there is none the best checkpoint."""
@@ -656,7 +566,7 @@ def test_each_command_reads_what_the_one_before_it_wrote(tmp_path, main, average
             assert evaluate["--sources"] == f"{data}/raw/{test_set}.de"
             assert evaluate["--target-lang"] == "en" and "--lowercase" in evaluate
             assert evaluate["--json"] == str(folder / "scores" / f"{test_set}.json")
-    assert not commands
+    assert not commands and not (tmp_path / "work").exists()
 
 
 def words_of(line: str) -> dict:
@@ -674,25 +584,29 @@ def words_of(line: str) -> dict:
     return found
 
 
-def test_dry_run_says_what_a_short_training_will_leave_to_average(tmp_path, main):
+UPDATES = "average=null average.num-update-checkpoints=3"
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ("max-epoch=1", "max-epoch 1: 1 checkpoint of epochs to average, not 3"),
+        ("max-update=40", "the last update's weights count as one"),
+        ("patience=1", "as soon as after epoch 2"),
+        ("keep-last-epochs=2", "2 checkpoints to average, not 3"),
+        (UPDATES, "save-interval-updates is not set"),
+        (
+            f"{UPDATES} save-interval-updates=10 max-update=20",
+            "max-update 20, saved every 10: 2 checkpoints, not 3",
+        ),
+    ],
+)
+def test_dry_run_says_what_a_short_training_will_leave_to_average(tmp_path, main, changes, words):
     recipe = make_corpus(tmp_path) / "transformer_lite.yml"
-    for option, words in {
-        "max-epoch=1": "max-epoch 1: 1 checkpoint of epochs to average, not 3",
-        "max-update=40": "the last update's weights count as one",
-        "patience=1": "as soon as after epoch 2",
-        "keep-last-epochs=2": "2 checkpoints to average, not 3",
-    }.items():
-        code, output = main(recipe, "--dry-run", "--set", option)
-        notes = [line for line in output.splitlines() if line.startswith("# ")]
-        assert code == 0 and len(notes) == 1 and words in notes[0]
-    updates = ("--set", "average=null", "--set", "average.num-update-checkpoints=3")
-    code, output = main(recipe, "--dry-run", *updates)
-    assert "save-interval-updates is not set" in output
-    saved = ("--set", "save-interval-updates=10", "--set", "max-update=20")
-    assert (
-        "max-update 20, saved every 10: 2 checkpoints, not 3"
-        in main(recipe, "--dry-run", *updates, *saved)[1]
-    )
+    options = [f"--set={change}" for change in changes.split()]
+    code, output = main(recipe, "--dry-run", *options)
+    notes = [line for line in output.splitlines() if line.startswith("# ")]
+    assert code == 0 and len(notes) == 1 and words in notes[0]
 
 
 def test_several_recipes_can_share_a_pattern_of_names(tmp_path, capsys):
