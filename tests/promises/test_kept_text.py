@@ -11,7 +11,6 @@ from tiny_translation import arguments, make_corpus, write_yaml
 from ea_fairseq import yaml_file
 from ea_fairseq.commands import recipe as run_recipe
 from ea_fairseq.corpus.config import load
-from ea_fairseq.files import locked
 from ea_fairseq.recipes.runs import whole_recipe
 from ea_fairseq.recipes.runs.data_folders import data_of_run, folder_for
 from ea_fairseq.recipes.runs.folders import find_run
@@ -53,8 +52,26 @@ def run_folder(recipe, name="transformer_lite"):
     return recipe.parents[1] / "work" / "runs" / "tiny.de-en" / name / "seed1"
 
 
-def contents(folder):
-    return {path: path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()}
+def data_folder(recipe, name="tiny.de-en"):
+    return recipe.parents[1] / "work" / "data" / name
+
+
+def contents(*folders):
+    paths = [path for folder in folders for path in sorted(folder.rglob("*")) if path.is_file()]
+    return {path: path.read_bytes() for path in paths}
+
+
+def place_for(recipe, name="tiny.de-en", anew=()):
+    """The name of the folder in which the corpus, as it is now, is or would be prepared."""
+    corpus = load(recipe.parent / "corpus.yml")
+    return folder_for(recipe.parents[1] / "work", name, corpus, None, list(anew)).name
+
+
+def runs_of(recipe, *options):
+    """The runs that the command would do."""
+    args = run_recipe.make_parser().parse_args(arguments(recipe, *options))
+    loaded = load_recipe(recipe)
+    return whole_recipe.find_runs(loaded, load(loaded.corpus), args)
 
 
 def change_setting(recipe):
@@ -69,18 +86,16 @@ def change_raw_text(recipe):
 
 
 def test_a_run_holds_codes_dictionaries_and_settings_of_its_own(recipe):
-    text, data = run_folder(recipe) / "text", recipe.parents[1] / "work" / "data" / "tiny.de-en"
-    assert sorted(p.name for p in text.iterdir()) == ["codes", "corpus.json", *DICTIONARIES]
+    text, data = run_folder(recipe) / "text", data_folder(recipe)
+    dictionaries = ["dict.de.txt", "dict.en.txt"]
+    assert sorted(p.name for p in text.iterdir()) == ["codes", "corpus.json", *dictionaries]
     assert (text / "codes").read_bytes() == (data / "codes").read_bytes()
-    for name in DICTIONARIES:
+    for name in dictionaries:
         assert (text / name).read_bytes() == (data / "bin" / name).read_bytes()
     kept = json.loads((text / "corpus.json").read_text())
     assert (kept["source_lang"], kept["target_lang"], kept["subword"]) == ("de", "en", "bpe")
     assert kept["tokenize"]["lowercase"] is True
     assert kept["prepared"] == json.loads((data / "prepared.json").read_text())
-
-
-DICTIONARIES = ["dict.de.txt", "dict.en.txt"]
 
 
 @pytest.mark.parametrize(
@@ -102,8 +117,7 @@ def test_other_data_is_refused_before_anything_is_written(recipe, main, change, 
 
 def test_moved_and_renamed_text_is_the_same_data(recipe, main):
     """The content decides, not the path; which file is which side is a part of it."""
-    work = recipe.parents[1] / "work"
-    before = contents(work / "data" / "tiny.de-en") | contents(run_folder(recipe))
+    before = contents(data_folder(recipe), run_folder(recipe))
     corpus, raw = recipe.parent / "corpus.yml", recipe.parent / "raw"
     (raw / "texts").mkdir()
     for file in [file for file in raw.iterdir() if file.is_file()]:
@@ -113,8 +127,7 @@ def test_moved_and_renamed_text_is_the_same_data(recipe, main):
     write_yaml(corpus, settings)
     code, output = main(recipe, "--steps", "prepare", "train")
     assert code == 0 and "already prepared" in output, output
-    after = contents(work / "data" / "tiny.de-en") | contents(run_folder(recipe))
-    assert {path: after[path] for path in before} == before
+    assert before.items() <= contents(data_folder(recipe), run_folder(recipe)).items()
     # Other text under these paths is told of as before, and so is the text of another split.
     files = settings["files"]
     write_yaml(corpus, settings | {"files": files | {"valid": files["first"]}})
@@ -128,103 +141,80 @@ def test_moved_and_renamed_text_is_the_same_data(recipe, main):
 
 
 def test_another_name_keeps_both(recipe, main):
-    work = recipe.parents[1] / "work"
-    before = contents(work / "data" / "tiny.de-en") | contents(run_folder(recipe))
+    before = contents(data_folder(recipe), run_folder(recipe))
     change_setting(recipe)
     change_raw_text(recipe)
     code, output = main(recipe, "--name", "other", "--steps", "prepare")
     assert code == 0, output
-    after = contents(work / "data" / "tiny.de-en") | contents(run_folder(recipe))
-    assert after == before
-    prepared = json.loads((work / "data" / "tiny.de-en-2" / "prepared.json").read_text())
+    assert contents(data_folder(recipe), run_folder(recipe)) == before
+    prepared = json.loads((data_folder(recipe, "tiny.de-en-2") / "prepared.json").read_text())
     assert prepared["settings"]["subword_size"] == 35 and prepared["pairs"]["train"] == 241
 
 
 def test_each_run_goes_on_with_its_own_data(recipe, main):
     """Two trained runs beside each other, the second on data that lies in the second folder."""
-    work = recipe.parents[1] / "work"
-    shutil.copytree(work / "data" / "tiny.de-en", work / "data" / "tiny.de-en-2")
+    second = shutil.copytree(data_folder(recipe), data_folder(recipe, "tiny.de-en-2"))
     other = shutil.copytree(run_folder(recipe), run_folder(recipe, "other"))
-    for path in (work / "data" / "tiny.de-en-2" / "prepared.json", other / "text" / "corpus.json"):
+    for path in (second / "prepared.json", other / "text" / "corpus.json"):
         path.write_text(path.read_text().replace('"subword_size": 40', '"subword_size": 35'))
-    assert folders_of_data(work, recipe, "transformer_lite") == "tiny.de-en"
-    assert folders_of_data(work, recipe, "other") == "tiny.de-en-2"
+
+    def data_of(name):
+        loaded = load_recipe(recipe)
+        return find_run(loaded, load(loaded.corpus), recipe.parents[1] / "work", name, 1).data.name
+
+    assert (data_of("transformer_lite"), data_of("other")) == ("tiny.de-en", "tiny.de-en-2")
     change_setting(recipe)
-    assert folders_of_data(work, recipe, "transformer_lite") == "tiny.de-en"
-    assert folders_of_data(work, recipe, "new") == "tiny.de-en-2"
+    assert (data_of("transformer_lite"), data_of("new")) == ("tiny.de-en", "tiny.de-en-2")
     code, output = main(recipe, "--dry-run")
     assert code == 1 and "subword_size: 40 -> 35" in output
 
 
-def folders_of_data(work, recipe, name):
-    loaded = load_recipe(recipe)
-    return find_run(loaded, load(loaded.corpus), work, name, 1).data.name
-
-
 def test_a_run_that_begins_anew_leaves_the_data_of_others_alone(recipe):
     """Its old data was prepared anew for it, and others had lost what they were trained on."""
-    loaded, other = load_recipe(recipe), run_folder(recipe, "other")
-    shutil.copytree(run_folder(recipe), other)
-    args = run_recipe.make_parser().parse_args(arguments(recipe, "--fresh"))
-    (run,) = whole_recipe.find_runs(loaded, load(loaded.corpus), args)
-    assert run.data.name == "tiny.de-en"
+    other = shutil.copytree(run_folder(recipe), run_folder(recipe, "other"))
+    assert [run.data.name for run in runs_of(recipe, "--fresh")] == ["tiny.de-en"]
     change_setting(recipe)
-    (run,) = whole_recipe.find_runs(loaded, load(loaded.corpus), args)
-    assert run.data.name == "tiny.de-en-2"
+    assert [run.data.name for run in runs_of(recipe, "--fresh")] == ["tiny.de-en-2"]
     shutil.rmtree(other)
-    (run,) = whole_recipe.find_runs(loaded, load(loaded.corpus), args)
-    assert run.data.name == "tiny.de-en"
+    assert [run.data.name for run in runs_of(recipe, "--fresh")] == ["tiny.de-en"]
 
 
-def test_files_are_looked_at_where_folders_differ_in_them_alone(recipe, main):
+def test_files_are_looked_at_where_folders_differ_in_them_alone(recipe):
     """Prepared on one machine and trained on another: it was trained on the older text."""
-    work = recipe.parents[1] / "work"
-    old = work / "data" / "tiny.de-en"
-    shutil.copytree(old, old.with_name("tiny.de-en-2"))
+    old = data_folder(recipe)
+    new = shutil.copytree(old, data_folder(recipe, "tiny.de-en-2"))
     prepared = json.loads((old / "prepared.json").read_text())
     prepared["inputs"] = dict.fromkeys(prepared["inputs"], "0" * 64)
-    (old.with_name("tiny.de-en-2") / "prepared.json").write_text(json.dumps(prepared))
-    loaded = load_recipe(recipe)
-    given = arguments(recipe, "--name", "new", "--steps", "train")
-    args = run_recipe.make_parser().parse_args(given)
+    (new / "prepared.json").write_text(json.dumps(prepared))
     with pytest.raises(ValueError, match="tiny.de-en-2 hold this corpus, of other files"):
-        whole_recipe.find_runs(loaded, load(loaded.corpus), args)
-    old_run = run_recipe.make_parser().parse_args(arguments(recipe, "--steps", "train"))
-    (run,) = whole_recipe.find_runs(loaded, load(loaded.corpus), old_run)
+        runs_of(recipe, "--name", "new", "--steps", "train")
+    (run,) = runs_of(recipe, "--steps", "train")
     assert run.data == old  # what has begun goes on
-    args.raw = recipe.parent / "nowhere"
-    with pytest.raises(ValueError, match="--raw is .*nowhere: no such folder"):
-        whole_recipe.original_files(loaded, load(loaded.corpus), args)
 
 
 def test_a_corpus_whose_name_ends_in_a_number_keeps_its_data(recipe):
     """It looked like the second data of another corpus, and was written over."""
-    work, run = recipe.parents[1] / "work", run_folder(recipe)
+    work = recipe.parents[1] / "work"
     change_setting(recipe)
-    corpus = load(recipe.parent / "corpus.yml")
-    (work / "data" / "tiny.de-en").rename(work / "data" / "tiny-7")
-    (work / "runs" / "tiny.de-en").rename(work / "runs" / "tiny-7")
-    (work / "data" / "tiny").mkdir()
-    shutil.copytree(work / "data" / "tiny-7", work / "data" / "tiny", dirs_exist_ok=True)
-    shutil.copytree(work / "runs" / "tiny-7", work / "runs" / "tiny")
+    for kind in ("data", "runs"):
+        (work / kind / "tiny.de-en").rename(work / kind / "tiny-7")
+        shutil.copytree(work / kind / "tiny-7", work / kind / "tiny")
     for number in range(2, 7):
         (work / "runs" / f"tiny-{number}").mkdir()
-    assert folder_for(work, "tiny", corpus, None, []).name == "tiny-8"
-    assert not run.exists()
+    assert place_for(recipe, "tiny") == "tiny-8"
     # And the other way round: the second data of the one is not the first of the other.
     (work / "data" / "tiny").rename(work / "data" / "tiny-9")
-    assert folder_for(work, "tiny-9", corpus, None, []).name != "tiny-9"
+    assert place_for(recipe, "tiny-9") != "tiny-9"
 
 
 def test_data_of_runs_that_are_thrown_away_or_gone_leaves_its_place(recipe):
-    work, run = recipe.parents[1] / "work", run_folder(recipe)
+    run = run_folder(recipe)
     change_setting(recipe)
-    corpus = load(recipe.parent / "corpus.yml")
-    assert folder_for(work, "tiny.de-en", corpus, None, []).name == "tiny.de-en-2"
-    assert folder_for(work, "tiny.de-en", corpus, None, [run]).name == "tiny.de-en"
-    shutil.rmtree(work / "data" / "tiny.de-en")
-    assert data_of_run(work, "tiny.de-en", run)[0] is None
-    assert folder_for(work, "tiny.de-en", corpus, None, []).name == "tiny.de-en"
+    assert place_for(recipe) == "tiny.de-en-2"
+    assert place_for(recipe, anew=[run]) == "tiny.de-en"
+    shutil.rmtree(data_folder(recipe))
+    assert data_of_run(recipe.parents[1] / "work", "tiny.de-en", run)[0] is None
+    assert place_for(recipe) == "tiny.de-en"
 
 
 def test_a_run_of_an_earlier_version_is_refused_too_and_keeps_its_text(recipe, main):
@@ -240,7 +230,7 @@ def test_a_run_of_an_earlier_version_is_refused_too_and_keeps_its_text(recipe, m
 
 def test_what_versions_of_libraries_change_is_named(recipe, main):
     """Data prepared again by another library is other data, and said to be."""
-    path = recipe.parents[1] / "work" / "data" / "tiny.de-en" / "prepared.json"
+    path = data_folder(recipe) / "prepared.json"
     version = json.loads(path.read_text())["versions"]["sacremoses"]
     path.write_text(path.read_text().replace(f'"sacremoses": "{version}"', '"sacremoses": "9"'))
     code, output = main(recipe, "--steps", "train")
@@ -274,11 +264,3 @@ def test_files_of_the_same_size_and_files_that_came_or_went_are_named(tmp_path):
     assert changes(prepared, prepared["settings"], prepared["test_sets"], None, listed) == {
         "corpus.yml: checksum of d": f"{'0' * 64} -> {'1' * 64}"
     }
-
-
-def test_data_that_is_being_prepared_is_not_written_over(recipe, tmp_path):
-    work = tmp_path / "elsewhere"
-    corpus = load(recipe.parent / "corpus.yml")
-    with locked(work / "data" / "tiny.de-en"):
-        assert folder_for(work, "tiny.de-en", corpus, None, []).name == "tiny.de-en-2"
-    assert folder_for(work, "tiny.de-en", corpus, None, []).name == "tiny.de-en"

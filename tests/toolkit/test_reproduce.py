@@ -38,6 +38,35 @@ def commands(*options):
     return [(words[2], words[3:]) for words in lines]
 
 
+#: The runs in their order: languages, models, what stands behind their names, seeds.
+RUNS = [
+    ("de-en", "transformer_lite ea_transformer_lite", "epochs_22", (1, 2, 3)),
+    ("en-de", "transformer_lite ea_transformer_lite", "epochs_22", (1, 2, 3)),
+    (
+        "de-en",
+        "realformer_lite pa_transformer_lite conv_transformer_lite ea_conv_transformer_lite "
+        "bet_transformer_lite diagonal_free talking_heads_transformer_lite mta_transformer_lite",
+        "epochs_22",
+        (1,),
+    ),
+    ("de-en", "pa_transformer_lite pa_conv_transformer_lite", "lr_1e-3.epochs_22", (1,)),
+    ("de-en", "pa_transformer_lite", "layers_0.lr_1e-3.epochs_22", (1,)),
+    ("de-en", "ea_transformer_lite", "learned_mixing.epochs_22", (1,)),
+    (
+        "de-en",
+        "conv_transformer_lite ea_conv_transformer_lite mta_transformer_lite "
+        "talking_heads_transformer_lite",
+        "epochs_22",
+        (2, 3),
+    ),
+    ("de-en", "ea_transformer_lite", "learned_mixing.epochs_22", (2, 3)),
+    ("de-en", "pa_transformer_lite", "lr_1e-3.epochs_22", (2, 3)),
+    ("de-en", "conv_transformer_lite_wide transformer_lite_wide", "epochs_22", (1, 2, 3)),
+    ("en-fr", "transformer_lite ea_transformer_lite", "epochs_22", (1, 2, 3)),
+    ("en-de", "transformer_lite ea_transformer_lite", "published", (1,)),
+]
+
+
 def test_every_run_is_listed_once_and_its_options_are_fairseqs(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(REPOSITORY)
     found = []
@@ -49,44 +78,18 @@ def test_every_run_is_listed_once_and_its_options_are_fairseqs(tmp_path, monkeyp
     for script, arguments in commands("--work-dir", str(tmp_path), "--raw", str(raw)):
         if script == "scripts/run_recipe.py":
             assert run_recipe.main([*arguments, "--dry-run", "--steps", "train"]) == 0
-            printed = capsys.readouterr().out.splitlines()
-            lines = [line for line in printed if "fairseq_cli.train" in line]
-            folders = [re.search(r"--save-dir[= ](\S+)/checkpoints", line)[1] for line in lines]
-            found += [folder.removeprefix(f"{tmp_path}/runs/multi30k.") for folder in folders]
-            for folder, line in zip(folders, lines, strict=True):
-                epochs = 200 if ".published" in folder else 22
-                assert re.search(rf"--max-epoch[= ]{epochs} ", line)
-    models = ("transformer_lite", "ea_transformer_lite")
-    expected = [
-        f"{pair}/{model}.epochs_22/seed{seed}"
-        for pair in ("de-en", "en-de")
-        for model in models
-        for seed in (1, 2, 3)
+            for line in capsys.readouterr().out.splitlines():
+                if "fairseq_cli.train" in line:
+                    folder = re.search(r"--save-dir[= ](\S+)/checkpoints", line)[1]
+                    found.append(folder.removeprefix(f"{tmp_path}/runs/multi30k."))
+                    epochs = 200 if ".published" in folder else 22
+                    assert re.search(rf"--max-epoch[= ]{epochs} ", line)
+    assert found == [
+        f"{pair}/{model}.{name}/seed{seed}"
+        for pair, models, name, seeds in RUNS
+        for model in models.split()
+        for seed in seeds
     ]
-    expected += [
-        f"de-en/{model}.epochs_22/seed1"
-        for model in (
-            *("realformer_lite", "pa_transformer_lite", "conv_transformer_lite"),
-            *("ea_conv_transformer_lite", "bet_transformer_lite", "diagonal_free"),
-            *("talking_heads_transformer_lite", "mta_transformer_lite"),
-            *("pa_transformer_lite.lr_1e-3", "pa_conv_transformer_lite.lr_1e-3"),
-            *("pa_transformer_lite.layers_0.lr_1e-3", "ea_transformer_lite.learned_mixing"),
-        )
-    ]
-    expected += [
-        f"de-en/{model}.epochs_22/seed{seed}"
-        for model in (
-            *("conv_transformer_lite", "ea_conv_transformer_lite", "mta_transformer_lite"),
-            *("talking_heads_transformer_lite", "ea_transformer_lite.learned_mixing"),
-            "pa_transformer_lite.lr_1e-3",
-        )
-        for seed in (2, 3)
-    ]
-    wide = ("conv_transformer_lite_wide", "transformer_lite_wide")
-    expected += [f"de-en/{model}.epochs_22/seed{seed}" for model in wide for seed in (1, 2, 3)]
-    expected += [f"en-fr/{model}.epochs_22/seed{seed}" for model in models for seed in (1, 2, 3)]
-    expected += [f"en-de/{model}.published/seed1" for model in models]
-    assert found == expected
     assert list(tmp_path.iterdir()) == [raw]
 
 
@@ -112,14 +115,8 @@ def test_folders_are_where_the_caller_names_them(tmp_path, monkeypatch):
 
 
 def test_every_report_is_a_command_that_its_script_takes(tmp_path):
-    parsers = {
-        "scripts/compare.py": compare.make_parser(),
-        "scripts/time_to_match.py": time_to_match.make_parser(),
-        "scripts/plot_training.py": plot_training.make_parser(),
-        "scripts/ablation.py": ablation.make_parser(),
-        "scripts/compare_many.py": compare_many.make_parser(),
-        "scripts/keep_runs.py": keep_runs.make_parser(),
-    }
+    modules = (compare, time_to_match, plot_training, ablation, compare_many, keep_runs)
+    parsers = {f"scripts/{m.__name__}.py": m.make_parser() for m in modules}
     made = commands("keep", "report", "--work-dir", str(tmp_path))
     assert {script for script, _ in made} == set(parsers)
     for script, arguments in made:
@@ -146,18 +143,14 @@ def test_reports_of_unfinished_runs_are_left_out_and_the_others_kept(tmp_path):
 
 def test_reports_are_of_the_seeds_that_both_models_have_finished(tmp_path):
     runs = tmp_path / "runs" / "multi30k.de-en"
-    for run in ("transformer_lite", "ea_transformer_lite"):
+    pair = [runs / f"{name}.epochs_22" for name in ("transformer_lite", "ea_transformer_lite")]
+    for run, finished in zip(pair, ((2, 3, 10), (2, 10)), strict=True):
         for seed in (2, 3, 10):
-            (runs / f"{run}.epochs_22" / f"seed{seed}").mkdir(parents=True)
-    for run in ("transformer_lite.epochs_22/seed2", "ea_transformer_lite.epochs_22/seed2"):
-        (runs / run / "results.json").touch()
-    for run in ("transformer_lite.epochs_22/seed10", "ea_transformer_lite.epochs_22/seed10"):
-        (runs / run / "results.json").touch()
-    (runs / "transformer_lite.epochs_22" / "seed3" / "results.json").touch()
+            (run / f"seed{seed}").mkdir(parents=True)
+        for seed in finished:
+            (run / f"seed{seed}" / "results.json").touch()
     made = commands("report", "--work-dir", str(tmp_path))
-    pair = [
-        str(runs / f"{model}.epochs_22") for model in ("transformer_lite", "ea_transformer_lite")
-    ]
+    pair = [str(run) for run in pair]
     for script in ("scripts/compare.py", "scripts/time_to_match.py"):
         (arguments,) = [words for name, words in made if name == script and words[:2] == pair]
         assert arguments[2:] == ["--seeds", "10", "2"]
