@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterable, Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -121,21 +120,17 @@ def _recorded(
     model: BaseFairseqModel, kinds: tuple[str, ...], *inputs: Tensor
 ) -> dict[str, list[LayerMaps]]:
     """The maps of attentions of some kinds in one pass."""
-    check_attentions(model, kinds)
+    check_attentions(model, kinds)  # some other models cannot be copied
     model = _private(model)
-    with torch_alone(), ExitStack() as stack:
-        records = {
-            kind: [
-                stack.enter_context(_recording(attention)) for attention in _modules(model, kind)
-            ]
-            for kind in kinds
-        }
+    records = {kind: [_Record(module) for module in _modules(model, kind)] for kind in kinds}
+    with torch_alone():
         model(*inputs)
     return {kind: [record.maps() for record in layers] for kind, layers in records.items()}
 
 
 def _private(model: BaseFairseqModel) -> BaseFairseqModel:
-    """The model again, with the same weights: what is hooked on it no other thread meets."""
+    """The model again, with the same weights: what is hooked on it no other thread meets, and goes
+    with it."""
     sides = [getattr(model, name, None) for name in ("encoder", "decoder")]
     kept = [*model.parameters(), *model.buffers()]
     kept += [side.dictionary for side in sides if side is not None]
@@ -153,11 +148,13 @@ def _modules(model: BaseFairseqModel, kind: str) -> list[nn.Module]:
 
 
 class _Record:
-    """What one attention did in one pass: tensors with a batch of one in front."""
+    """What one attention does in one pass: tensors with a batch of one in front."""
 
-    def __init__(self) -> None:
+    def __init__(self, attention: MultiheadAttention) -> None:
         self.kept: dict[str, Tensor | None] = {"carry": None, "mixed": None}
         self.visible: Tensor | None = None
+        hook = _hook_transformed if isinstance(attention, TransformedAttention) else _hook_plain
+        hook(attention, self)
 
     def maps(self) -> LayerMaps:
         """Without the batch, in float32, on the CPU."""
@@ -171,21 +168,7 @@ class _Record:
         return LayerMaps(**maps, visible=visible.expand(shape))
 
 
-@contextmanager
-def _recording(attention: MultiheadAttention) -> Iterator[_Record]:
-    """Notes what an attention does as long as the context lasts."""
-    record = _Record()
-    hooks = (_transformed if isinstance(attention, TransformedAttention) else _plain)(
-        attention, record
-    )
-    try:
-        yield record
-    finally:
-        for hook in hooks:
-            hook.remove()
-
-
-def _transformed(attention: TransformedAttention, record: _Record) -> list[Any]:
+def _hook_transformed(attention: TransformedAttention, record: _Record) -> None:
     """Hooks on an attention of this project's: on its transform, and on what it returns."""
     # Predictive attention's convolutions read the carry.
     predicts = bool(getattr(attention.transform, "convolutions", False))
@@ -208,18 +191,15 @@ def _transformed(attention: TransformedAttention, record: _Record) -> list[Any]:
     def keep_mixed(module: nn.Module, args: tuple) -> None:
         record.kept["mixed"] = args[0]
 
-    hooks = [
-        attention.register_forward_pre_hook(ask_for_probs, with_kwargs=True),
-        attention.register_forward_hook(keep_probs),
-        attention.transform.register_forward_hook(keep_logits),
-    ]
+    attention.register_forward_pre_hook(ask_for_probs, with_kwargs=True)
+    attention.register_forward_hook(keep_probs)
+    attention.transform.register_forward_hook(keep_logits)
     # Evolving attention's convolution reads A_in.
     if (convolution := getattr(attention.transform, "convolution", None)) is not None:
-        hooks.append(convolution.register_forward_pre_hook(keep_mixed))
-    return hooks
+        convolution.register_forward_pre_hook(keep_mixed)
 
 
-def _plain(attention: MultiheadAttention, record: _Record) -> list[Any]:
+def _hook_plain(attention: MultiheadAttention, record: _Record) -> None:
     """A hook on fairseq's attention, which says of its maps no more than the probabilities: they
     are computed once more, from what it is given."""
 
@@ -234,7 +214,7 @@ def _plain(attention: MultiheadAttention, record: _Record) -> list[Any]:
         record.kept["probs"] = masked.softmax(dim=-1)
         record.visible = visible
 
-    return [attention.register_forward_pre_hook(compute, with_kwargs=True)]
+    attention.register_forward_pre_hook(compute, with_kwargs=True)
 
 
 def _heads(projected: Tensor, num_heads: int) -> Tensor:
