@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import math
-import sys
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from random import Random
 from typing import Any
 
 import torch
 from torch.nn.utils.rnn import pad_sequence
-from tqdm import tqdm
 
 from ..errors import UserError
 from .model_folder import LANGUAGE_MODELING, MOST_BEAM, Search
@@ -186,15 +183,17 @@ class LanguageModel(TextModel):
         for number, split in enumerate(tokens, start=1):
             if problem := self._problem(split):
                 raise UserError(f"text {number}: {problem}")
+        read = [self.numbers(split) for split in tokens]
+        scores = self._in_batches(
+            lambda batch: self._scores([read[i] for i in batch]), tokens, max_tokens
+        )
         words = self.target_dictionary
-        found: dict[int, Likelihood] = {}
-        for batch in self.batches(tokens, max_tokens):
-            numbers = [self.numbers(tokens[i]) for i in batch]
-            for i, read, scores in zip(batch, numbers, self._scores(numbers), strict=True):
-                if any(map(math.isnan, scores)):
-                    raise UserError(f"text {i + 1}: {NO_NUMBERS}")
-                found[i] = Likelihood(texts[i], [*(words[n] for n in read[:-1]), EOS], scores)
-        return found[0] if one else [found[i] for i in range(len(texts))]
+        found = []
+        for i, text in enumerate(texts):
+            if any(map(math.isnan, scores[i])):
+                raise UserError(f"text {i + 1}: {NO_NUMBERS}")
+            found.append(Likelihood(text, [*(words[n] for n in read[i][:-1]), EOS], scores[i]))
+        return found[0] if one else found
 
     @torch.inference_mode()
     def _scores(self, texts: list[list[int]]) -> list[list[float]]:
@@ -287,29 +286,21 @@ class LanguageModel(TextModel):
         self, prefixes: list[list[str]], numbers: list[int], request: _Request
     ) -> list[list[Hypothesis]]:
         """The best hypotheses of token sequences, or those drawn; ``numbers`` are the texts'."""
-        found: list[list[Hypothesis]] = [[] for _ in prefixes]
         sampling, draws = request.sampling, request.n_best
-        with tqdm(
-            total=len(prefixes), disable=not request.progress, unit=" texts", file=sys.stderr
-        ) as bar:
+
+        def search(batch: list[int]) -> list[list[Hypothesis]]:
+            read = [self.numbers(prefixes[i])[:-1] for i in batch]
+            if sampling is None:
+                return self._beam_search.go_on(read, request.search, n_best=draws)
             # The draws of a prefix are rows of a batch beside each other.
-            rows = 1 if sampling is None else draws
-            for batch in self.batches(prefixes, request.max_tokens // rows):
-                read = [self.numbers(prefixes[i])[:-1] for i in batch]
-                if sampling is None:
-                    results = self._beam_search.go_on(read, request.search, n_best=draws)
-                    for i, hypotheses in zip(batch, results, strict=True):
-                        found[i] = hypotheses
-                else:
-                    streams: list[Random] = []
-                    for i in batch:
-                        streams += (sampling.stream(numbers[i], draw) for draw in range(draws))
-                    read = [prefix for prefix in read for _ in range(draws)]
-                    drawn = iter(self._beam_search.go_on(read, request.search, sampling, streams))
-                    for i in batch:
-                        found[i] = [hypothesis for _ in range(draws) for hypothesis in next(drawn)]
-                bar.update(len(batch))
-        return found
+            read = [prefix for prefix in read for _ in range(draws)]
+            streams = [sampling.stream(numbers[i], draw) for i in batch for draw in range(draws)]
+            drawn = iter(self._beam_search.go_on(read, request.search, sampling, streams))
+            return [[found for _ in range(draws) for found in next(drawn)] for _ in batch]
+
+        rows = 1 if sampling is None else draws
+        most = request.max_tokens // rows
+        return self._in_batches(search, prefixes, most, request.progress, " texts")
 
     def _result(self, prefix: str, tokens: list[str], hypothesis: Hypothesis) -> Continuation:
         words = self.target_dictionary

@@ -171,6 +171,29 @@ class TextModel:
         if batch:
             yield batch
 
+    def _in_batches(
+        self,
+        answer: Callable[[list[int]], Iterable[Any]],
+        sources: Sequence[list[str]],
+        max_tokens: int,
+        progress: bool = False,
+        unit: str = "",
+    ) -> list[Any]:
+        """What ``answer`` gives for token sequences, batch by batch, in the order of the sequences.
+
+        Args:
+            answer: the answers to the sequences at some places, in the order of the places
+            sources, max_tokens: as for `batches`
+            progress: whether to show a progress bar on standard error
+            unit: what it counts
+        """
+        found: dict[int, Any] = {}
+        with tqdm(total=len(sources), disable=not progress, unit=unit, file=sys.stderr) as bar:
+            for batch in self.batches(sources, max_tokens):
+                found.update(zip(batch, answer(batch), strict=True))
+                bar.update(len(batch))
+        return [found[i] for i in range(len(sources))]
+
 
 def check_whole_number(name: str, value: Any) -> None:
     """Refuses what is no whole number from 1.

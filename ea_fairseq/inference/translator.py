@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import math
 import re
-import sys
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -14,7 +13,6 @@ from typing import Any, Literal, TypedDict, Unpack, overload
 
 import torch
 from torch import Tensor
-from tqdm import tqdm
 
 from ..errors import UserError
 from ..text.sentences import split_sentences
@@ -445,19 +443,12 @@ class Translator(TextModel):
         self, sources: list[list[str]], request: _Request, progress: bool
     ) -> list[list[Hypothesis]]:
         """The best hypotheses of token sequences."""
-        found: list[list[Hypothesis]] = [[] for _ in sources]
-        with tqdm(
-            total=len(sources), disable=not progress, unit=" sentences", file=sys.stderr
-        ) as bar:
-            for batch in self.batches(sources, request.max_tokens):
-                numbers = [self.numbers(sources[i]) for i in batch]
-                results = self._beam_search(
-                    numbers, request.search, request.attention, request.n_best
-                )
-                for i, hypotheses in zip(batch, results, strict=True):
-                    found[i] = hypotheses
-                bar.update(len(batch))
-        return found
+
+        def search(batch: list[int]) -> list[list[Hypothesis]]:
+            numbers = [self.numbers(sources[i]) for i in batch]
+            return self._beam_search(numbers, request.search, request.attention, request.n_best)
+
+        return self._in_batches(search, sources, request.max_tokens, progress, " sentences")
 
     def search(self, sources: list[list[str]], beam: int | None = None) -> list[list[Hypothesis]]:
         """The hypotheses of token sequences, without text around them."""
