@@ -139,7 +139,8 @@ def _stack(stack: nn.Module, heads: set[int], int8: bool) -> StackParts:
     norms = stack.layernorm_embedding, stack.layer_norm
     _need(len(heads) == len(first) == 1 and all(map(_is_norm, norms)))
     _need(stack.quant_noise is None and type(stack.embed_tokens) is nn.Embedding)
-    _need(not any(_drops(module) for module in stack.modules()))
+    dropouts = [module for module in stack.modules() if isinstance(module, FairseqDropout)]
+    _need(not any(dropout.apply_during_inference for dropout in dropouts))
     words = stack.embed_tokens.weight
     positions = _positions(stack)
     around = words, stack.embed_scale, positions, *norms
@@ -185,7 +186,3 @@ def _map_step(attention: nn.Module) -> MapStep:
 
 def _is_norm(norm: nn.Module | None) -> bool:
     return norm is None or type(norm) is nn.LayerNorm
-
-
-def _drops(module: nn.Module) -> bool:
-    return isinstance(module, FairseqDropout) and module.apply_during_inference

@@ -45,12 +45,8 @@ class TorchDecoder:
     def step(self, tokens: Tensor) -> tuple[Tensor, Tensor | None]:
         """Scores of the token after these, (rows, vocabulary), and attention (rows, src_len) or
         None. The scores are logits, or where `normalized` log-probabilities."""
-        if self.state is None:
-            output = self.model.decoder(tokens, encoder_out=self.encoded)
-        else:
-            output = self.model.decoder(
-                tokens, encoder_out=self.encoded, incremental_state=self.state
-            )
+        steps = {} if self.state is None else {"incremental_state": self.state}
+        output = self.model.decoder(tokens, encoder_out=self.encoded, **steps)
         if self.normalized:
             scores = self.model.get_normalized_probs(output, log_probs=True)
         else:

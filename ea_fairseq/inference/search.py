@@ -116,7 +116,7 @@ class BeamSearch:
         """
         limits = [int(search.max_len_a * len(source) + search.max_len_b) for source in sources]
         prefixes = [[] for _ in sources]
-        return _Batch(self, sources, prefixes, limits, search, None, need_attention, n_best).run()
+        return _Batch(self, sources, prefixes, limits, search, n_best, need_attention).run()
 
     @torch.inference_mode()
     def go_on(
@@ -147,8 +147,8 @@ class BeamSearch:
             max(int(search.max_len_a * (len(prefix) + 1) + search.max_len_b), len(prefix))
             for prefix in prefixes
         ]
-        draw = None if sampling is None else _Draw(sampling, streams)
-        return _Batch(self, None, prefixes, limits, search, draw, False, n_best).run()
+        batch = _Batch(self, None, prefixes, limits, search, n_best, False, sampling, streams)
+        return batch.run()
 
 
 def _weights(model: nn.Module) -> list[tuple[int, int]]:
@@ -158,14 +158,6 @@ def _weights(model: nn.Module) -> list[tuple[int, int]]:
         (weight.data_ptr(), 0 if weight.is_inference() else weight._version)
         for weight in model.parameters()
     ]
-
-
-@dataclass(frozen=True)
-class _Draw:
-    """Sampling for a batch of sentences."""
-
-    sampling: Sampling
-    streams: Sequence[Random]
 
 
 class _Batch:
@@ -178,17 +170,19 @@ class _Batch:
         prefixes: Sequence[Sequence[int]],
         limits: Sequence[int],
         search: Search,
-        draw: _Draw | None,
-        need_attention: bool,
         n_best: int | None,
+        need_attention: bool,
+        sampling: Sampling | None = None,
+        streams: Sequence[Random] | None = None,
     ):
         self.owner, self.search, self.need_attention = owner, search, need_attention
         self.n_best = n_best
         self.beam = min(search.beam, owner.vocabulary - 1)
         # Twice as many as go on, as half of them may end; what is drawn is one of all.
-        self.most = min(2 * self.beam, owner.vocabulary) if draw is None else owner.vocabulary
+        self.most = min(2 * self.beam, owner.vocabulary) if sampling is None else owner.vocabulary
         self.device = next(owner.models[0].parameters()).device
-        self.source_lists, self.prefixes, self.draw = sources, prefixes, draw
+        self.source_lists, self.prefixes = sources, prefixes
+        self.sampling, self.streams = sampling, streams
         if search.min_len > owner.longest:
             raise UserError(
                 f"min_len is {search.min_len}: the model writes {owner.longest} tokens at most"
@@ -218,9 +212,9 @@ class _Batch:
         while True:
             forced = self._forced(step)
             best, token = self._compiled_best(forced, step) or self._best(forced, step)
-            if self.draw is not None:
-                streams = [self.draw.streams[s] for s in self.sentences]
-                best, token = self.draw.sampling.draw(best, token, streams)
+            if self.sampling is not None:
+                streams = [self.streams[s] for s in self.sentences]
+                best, token = self.sampling.draw(best, token, streams)
             order = self._choose(best, token, step, forced)
             if order is None:
                 break
@@ -257,7 +251,8 @@ class _Batch:
         owner = self.owner
         self.compiled = None
         if self.source_lists is None:
-            self.decoders = [TorchDecoder(model, None, self._temperature) for model in owner.models]
+            temperature = 1.0 if self.sampling is None else self.sampling.temperature
+            self.decoders = [TorchDecoder(model, None, temperature) for model in owner.models]
             return
         usable = owner.usable()
         if usable is not None and not self.has_padding_inside:
@@ -296,10 +291,6 @@ class _Batch:
             found, width = self.finished[place], self.lengths[place]
             attention = maps[: len(found[i].tokens), -width:].clone()
             found[i] = replace(found[i], attention=attention)
-
-    @property
-    def _temperature(self) -> float:
-        return 1.0 if self.draw is None else self.draw.sampling.temperature
 
     def _compiled_best(self, forced: dict[int, int], step: int) -> tuple[Tensor, Tensor] | None:
         """As `_best`, where the decoder is compiled; else None."""
