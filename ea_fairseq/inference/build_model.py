@@ -53,7 +53,7 @@ def model_options(arch: str, settings: dict[str, Any]) -> dict[str, Any]:
         UserError: naming the architecture, if fairseq does not know it, or an option of ours of
             another version, whose effect would be lost.
     """
-    names = _option_names(arch)
+    names = _options(arch)
     for name, value in sorted(settings.items()):
         if name.startswith("ea_") and value is not None and name not in names:
             raise UserError(f"{name} = {value!r} is no option of this version of ea_fairseq")
@@ -123,19 +123,22 @@ def _check_option(name: str, value: Any, action: argparse.Action | None, where: 
         UserError: naming the option, its value and what is expected.
     """
     items = value if isinstance(value, list) else [value]
-    if not all(isinstance(item, str | bool | int | float) for item in items):
-        raise UserError(f"{where} is {shortened(repr(value), 60)}: expected a number or a word")
     kind = getattr(action, "type", None)
-    if isinstance(getattr(action, "const", None), bool) and type(value) is not bool:
-        raise UserError(f"{where} is {shortened(repr(value), 60)}: choose true or false")
-    # fairseq's architectures have False for some numbers that are off.
-    if kind is int and type(value) is not int and value is not False:
-        raise UserError(f"{where} is {shortened(repr(value), 60)}: expected a whole number")
-    if kind is float and type(value) not in (int, float) and value is not False:
-        raise UserError(f"{where} is {shortened(repr(value), 60)}: expected a number")
     most = _MOST_LAYERS if name.endswith("_layers") else _MOST
-    if any(type(item) is int and abs(item) > most for item in items):
-        raise UserError(f"{where} is {shortened(repr(value), 60)}: expected at most {most:,}")
+    expected = None
+    if not all(isinstance(item, str | bool | int | float) for item in items):
+        expected = "expected a number or a word"
+    elif isinstance(getattr(action, "const", None), bool) and type(value) is not bool:
+        expected = "choose true or false"
+    # fairseq's architectures have False for some numbers that are off.
+    elif kind is int and type(value) is not int and value is not False:
+        expected = "expected a whole number"
+    elif kind is float and type(value) not in (int, float) and value is not False:
+        expected = "expected a number"
+    elif any(type(item) is int and abs(item) > most for item in items):
+        expected = f"expected at most {most:,}"
+    if expected is not None:
+        raise UserError(f"{where} is {shortened(repr(value), 60)}: {expected}")
     try:
         check_numbers(name.replace("_", "-"), value, where)
     except ValueError as error:
@@ -220,10 +223,6 @@ def shared_names(model: torch.nn.Module) -> Iterator[list[str]]:
             memory = (value.data_ptr(), value.shape, value.stride())
             groups.setdefault(memory, []).append(name)
     return (names for names in groups.values() if len(names) > 1)
-
-
-def _option_names(arch: str) -> set[str]:
-    return set(_options(arch))
 
 
 def _options(arch: str) -> dict[str, argparse.Action | None]:

@@ -97,15 +97,12 @@ class TrainedModel:
             self.model = build_model(self.arch, self.options, loaded, self.task).eval()
         except UserError as error:
             raise UserError(f"{path}: {error}") from error
-        load_weights(self.model, {k: _single(v) for k, v in state["model"].items()}, path)
+        # In float32, in which they are used; whole numbers as they are.
+        weights = {k: v.float() if v.is_floating_point() else v for k, v in state["model"].items()}
+        load_weights(self.model, weights, path)
 
 
 _LENGTHS = ("max_source_positions", "max_target_positions")
-
-
-def _single(value: Any) -> Any:
-    """Weights in float32, in which they are used; other numbers as they are."""
-    return value.float() if value.is_floating_point() else value
 
 
 def _settings(cfg: Any, name: str) -> dict[str, Any]:

@@ -70,7 +70,7 @@ def layer_views(maps: LayerMaps) -> list[View]:
     # The probabilities may be mixed after the softmax, too.
     if not added and torch.allclose(fresh, maps.probs, atol=1e-5):
         return [View("map", maps.probs, False)]
-    evolved = View("evolved", maps.probs, _is_signed(maps.probs))
+    evolved = View("evolved", maps.probs, signed=bool(maps.probs.min() < 0))
     return [View("fresh", fresh, False), *added, evolved]
 
 
@@ -85,7 +85,3 @@ def axis_tokens(part: Part, attention: str) -> tuple[list[str], list[str]]:
     if attention == "decoder":
         return part.tokens, [part.tokens[-1], *part.tokens[:-1]]
     return part.tokens, part.source_tokens
-
-
-def _is_signed(values: Tensor) -> bool:
-    return bool(values.min() < 0)
