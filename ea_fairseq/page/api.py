@@ -13,7 +13,7 @@ from typing import Annotated, Any
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import FileResponse, JSONResponse, StreamingResponse
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field
 
 from ..attention.options import ATTENTIONS
 from ..errors import UserError
@@ -32,16 +32,7 @@ _FOLDER = Path(__file__).parent
 logger = logging.getLogger(__name__)
 
 
-def _is_unicode(text: str) -> str:
-    try:
-        text.encode("utf-8")
-    except UnicodeEncodeError:
-        raise ValueError("half a character (a lone surrogate) is in it") from None
-    return text
-
-
-Text = Annotated[str, AfterValidator(_is_unicode)]
-Token = Annotated[Text, Field(min_length=1, max_length=LONGEST_TEXT)]
+Token = Annotated[str, Field(min_length=1, max_length=LONGEST_TEXT)]
 
 
 class _Body(BaseModel):
@@ -51,7 +42,7 @@ class _Body(BaseModel):
 class TranslateRequest(_Body):
     """A text, and how to translate it."""
 
-    text: Annotated[Text, Field(max_length=LONGEST_TEXT)]
+    text: str = Field(max_length=LONGEST_TEXT)
     model: str = Field(description="of /api/models")
     n_best: int = Field(1, ge=1, le=_MOST_ALTERNATIVES, description="translations of each piece")
 
