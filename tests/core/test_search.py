@@ -1,15 +1,16 @@
 """Beam search: the hypotheses of fairseq's, for 1,000 sentences and every setting."""
 
 import random
+import re
 from collections import Counter
 
 import pytest
 import torch
 from fairseq_commands import binarize, generation, run
-from fairseq_search import generator
+from fairseq_search import generator, sample
 from small_folders import WORDS as NAMES
 from small_folders import strong, write_folder
-from small_models import EOS, PAD, TINY, dictionary, padded
+from small_models import EOS, TINY, dictionary
 
 from ea_fairseq import Translator
 from ea_fairseq.attention import cached_heads
@@ -32,6 +33,7 @@ SETTINGS = {
     "without unknown": Search(unkpen=2.0, max_len_b=12),
     "with unknown": Search(unkpen=-3.0, max_len_b=12),
     "beam over the dictionary": Search(beam=40, max_len_b=4),
+    "a limit by the length of the source": Search(max_len_a=0.5, max_len_b=2),
 }
 
 
@@ -44,10 +46,8 @@ def sources(count, seed, most=9):
 
 
 def of_fairseq(models, batch, search):
-    """What fairseq-generate finds, as (tokens, score, scores of the tokens)."""
-    tokens = padded([torch.tensor(source) for source in batch], left=True)
-    sample = {"net_input": {"src_tokens": tokens, "src_lengths": tokens.ne(PAD).sum(dim=1)}}
-    return generator(models, WORDS, search).generate(models, sample)
+    """What fairseq-generate finds."""
+    return generator(models, WORDS, search).generate(models, sample(batch))
 
 
 def check(models, batch, search):
@@ -97,11 +97,6 @@ def test_a_reorder_is_worked_out_once_for_all_attentions(monkeypatch):
     assert calls["_share"] == calls["reorder"] > 5
 
 
-def test_a_limit_by_the_length_of_the_source():
-    batch = sources(30, seed=2)
-    check([strong("ea_transformer_lite")], batch, Search(max_len_a=0.5, max_len_b=2))
-
-
 def test_no_limit_is_below_the_shortest_translation_that_is_asked_for():
     """Such a search would find nothing; fairseq's asserts."""
     owner = BeamSearch([strong("ea_transformer_lite")], WORDS)
@@ -130,43 +125,28 @@ def test_an_ensemble_writes_no_more_than_each_of_its_models_can():
         assert max(len(h.tokens) for h in found) == 7 and any(h.cut for h in found)
 
 
-@pytest.mark.parametrize(
-    ("arch", "options"),
-    [
-        ("fconv", {"encoder_layers": "[(16, 3)] * 2", "decoder_layers": "[(16, 3)] * 2"}),
-        ("lstm", {"encoder_layers": 1, "decoder_layers": 1, "decoder_hidden_size": 16}),
-        ("transformer", {"adaptive_softmax_cutoff": "8,12", "decoder_layers": 1}),
-    ],
-)
-def test_other_architectures_of_fairseq(arch, options):
-    sizes = {"encoder_embed_dim": 16, "decoder_embed_dim": 16, "decoder_out_embed_dim": 16}
-    sizes = sizes if arch != "transformer" else TINY
-    most = {"max_source_positions": 20, "max_target_positions": 20}
-    model = build_model(arch, {**sizes, **most, **options}, (WORDS, WORDS)).eval()
-    batch = sorted(sources(12, seed=4), key=len, reverse=True)  # what fairseq's LSTM needs
-    search = Search(beam=3, max_len_b=8)
-    found = BeamSearch([model], WORDS)(batch, search)
-    for ours, theirs in zip(found, of_fairseq([model], batch, search), strict=True):
-        assert [h.tokens for h in ours] == [h["tokens"].tolist() for h in theirs]
+SMALL = {"encoder_embed_dim": 16, "decoder_embed_dim": 16, "decoder_out_embed_dim": 16}
+OTHERS = {
+    "fconv": {**SMALL, "encoder_layers": "[(16, 3)] * 2", "decoder_layers": "[(16, 3)] * 2"},
+    "lstm": {**SMALL, "encoder_layers": 1, "decoder_layers": 1, "decoder_hidden_size": 16},
+    "transformer": {**TINY, "adaptive_softmax_cutoff": "8,12", "decoder_layers": 1},
+}
 
 
-@pytest.mark.parametrize(
-    ("arch", "options"),
-    [
-        ("fconv", {"encoder_layers": "[(16, 3)] * 2", "decoder_layers": "[(16, 3)] * 2"}),
-        ("lstm", {"encoder_layers": 1, "decoder_layers": 1, "decoder_hidden_size": 16}),
-    ],
-)
-def test_other_architectures_attend_to_the_same_words_alone_and_in_a_batch(arch, options):
-    """fairseq's LSTM moves the padding of its sources to the right."""
-    sizes = {"encoder_embed_dim": 16, "decoder_embed_dim": 16, "decoder_out_embed_dim": 16}
-    most = {"max_source_positions": 20, "max_target_positions": 20}
+@pytest.mark.parametrize("arch", OTHERS)
+def test_other_architectures_of_fairseq(arch):
+    """fairseq's LSTM moves the padding of its sources to the right: what a word of the translation
+    attends to is the same alone and in a batch."""
     torch.manual_seed(3)
-    model = build_model(arch, {**sizes, **most, **options}, (WORDS, WORDS)).eval()
-    batch = sorted(sources(6, seed=4), key=len, reverse=True)
+    most = {"max_source_positions": 20, "max_target_positions": 20}
+    model = build_model(arch, OTHERS[arch] | most, (WORDS, WORDS)).eval()
+    batch = sorted(sources(12, seed=4), key=len, reverse=True)  # what fairseq's LSTM needs
     assert len({len(source) for source in batch}) > 3
-    search, owner = Search(beam=2, max_len_b=5), BeamSearch([model], WORDS)
-    for source, found in zip(batch, owner(batch, search, need_attention=True), strict=True):
+    search, owner = Search(beam=3, max_len_b=8), BeamSearch([model], WORDS)
+    together = owner(batch, search, need_attention=True)
+    for ours, theirs in zip(together, of_fairseq([model], batch, search), strict=True):
+        assert [h.tokens for h in ours] == [h["tokens"].tolist() for h in theirs]
+    for source, found in zip(batch, together, strict=True):
         (alone,) = owner([source], search, need_attention=True)
         for mine, other in zip(found, alone, strict=True):
             assert mine.attention.shape == (len(mine.tokens), len(source))
@@ -200,23 +180,17 @@ def test_1000_sentences_as_fairseq_generate_prints_them(tmp_path):
     write_fairseq_folder(read_model_folder(folder), tmp_path / "back")
     data = binarize(tmp_path, {"test": [(line, line) for line in lines]}, tmp_path / "back")
     options = ["--max-len-a", "0.7", "--max-len-b", "3", "--max-tokens", "400"]
-    done = run(
-        "generate", *generation(data, tmp_path / "back" / "model.pt", "--beam", "5", *options)
-    )
+    model = tmp_path / "back" / "model.pt"
+    done = run("generate", *generation(data, model, "--beam", "5", *options))
     assert done.status == 0, done.errors()
-    printed = {"H": {}, "P": {}}
-    for line in done.output().splitlines():
-        kind, _, rest = line.partition("-")
-        if kind in printed:
-            number, _, content = rest.partition("\t")
-            printed[kind][int(number)] = content
+    printed = dict(re.findall(r"^([HP]-\d+)\t(.*)$", done.output(), re.M))
     found = Translator(folder).translate(lines, beam=5, details=True, long="whole")
     lengths = {len(translation.tokens) for translation in found}
     for number, translation in enumerate(found):
-        score, text = printed["H"][number].split("\t")
+        score, text = printed[f"H-{number}"].split("\t")
         assert translation.text == text
         assert translation.score == pytest.approx(float(score), abs=2e-4)
-        scores = [float(score) for score in printed["P"][number].split()]
+        scores = [float(score) for score in printed[f"P-{number}"].split()]
         assert translation.token_scores == pytest.approx(scores, abs=2e-4)
     assert len(found) == 1000 and len(lengths) > 1
     limits = [int(0.7 * (len(line.split()) + 1) + 3) for line in lines]

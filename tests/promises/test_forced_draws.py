@@ -2,19 +2,12 @@
 
 import pytest
 import torch
-from fairseq.dataclass.configs import GenerationConfig
-from fairseq.tasks.translation import TranslationConfig, TranslationTask
+from fairseq_search import built, sample
 from small_folders import strong
-from small_models import EOS, PAD, dictionary, padded
+from small_models import EOS
 
-WORDS = dictionary()
 SOURCES = [[5, 9, 7, EOS], [6, EOS], [4, 4, 8, 12, EOS]]
 TEMPERATURE = 0.01
-
-
-def sample():
-    tokens = padded([torch.tensor(source) for source in SOURCES], left=True)
-    return {"net_input": {"src_tokens": tokens, "src_lengths": tokens.ne(PAD).sum(dim=1)}}
 
 
 @torch.no_grad()
@@ -32,15 +25,11 @@ def test_what_is_all_but_impossible_is_drawn_where_there_is_nothing_else(forced,
     model = strong("ea_transformer_lite")
     with torch.no_grad():  # its sentences never end by themselves, or all but at once
         model.decoder.output_projection.weight[EOS] += 4 if forced == "the least length" else -4
-    lengths = {"min_len": 3, "max_len_b": 6}
-    settings = GenerationConfig(
-        beam=3, nbest=3, sampling=True, temperature=TEMPERATURE, **lengths, **among
-    )
-    task = TranslationTask(TranslationConfig(), WORDS, WORDS)
-    generator = task.build_generator([model], settings)
+    settings = {"beam": 3, "nbest": 3, "min_len": 3, "max_len_b": 6, **among}
+    generator = built(model, sampling=True, temperature=TEMPERATURE, **settings)
     prefixes = torch.full((len(SOURCES), 2), 13) if forced == "a prefix" else None
     torch.manual_seed(1)
-    found = generator.generate([], sample(), prefix_tokens=prefixes)
+    found = generator.generate([], sample(SOURCES), prefix_tokens=prefixes)
     improbable = 0
     for source, hypotheses in zip(SOURCES, found, strict=True):
         assert len(hypotheses) == 3

@@ -2,15 +2,14 @@
 
 import pytest
 import torch
-from fairseq.dataclass.configs import GenerationConfig
 from fairseq.sequence_generator import SequenceGenerator
-from fairseq.tasks.translation import TranslationConfig, TranslationTask
+from fairseq_search import built, sample
 from small_folders import strong
-from small_models import EOS, PAD, dictionary, padded
+from small_models import EOS, padded
 
-WORDS = dictionary()
 LENGTHS = (1, 8, 3, 5, 2, 8)  # of sources, their ends not counted
 SOURCES = [[*range(4, 4 + length), EOS] for length in LENGTHS]
+SHORT = {"beam": 3, "max_len_a": 0.5, "max_len_b": 1}
 
 
 def limits(a, b):
@@ -23,18 +22,6 @@ def endless(arch):
     with torch.no_grad():
         model.decoder.output_projection.weight[EOS] -= 3
     return model
-
-
-def built(model, **settings):
-    """The generator of a command's options, or of a training that measures BLEU."""
-    settings = {"beam": 3, "max_len_a": 0.5, "max_len_b": 1, **settings}
-    task = TranslationTask(TranslationConfig(), WORDS, WORDS)
-    return task.build_generator([model], GenerationConfig(**settings))
-
-
-def sample(sources):
-    tokens = padded([torch.tensor(source) for source in sources], left=True)
-    return {"net_input": {"src_tokens": tokens, "src_lengths": tokens.ne(PAD).sum(dim=1)}}
 
 
 def check_same(one, other):
@@ -58,7 +45,7 @@ def check_same(one, other):
 )
 @torch.no_grad()
 def test_together_as_fairseq_alone(arch, settings):
-    generator = built(endless(arch), **settings)
+    generator = built(endless(arch), **{**SHORT, **settings})
     together = generator.generate([], sample(SOURCES))
     expected = limits(generator.max_len_a, generator.max_len_b)
     assert [len(found[0]["tokens"]) - 1 for found in together] == expected
@@ -66,13 +53,12 @@ def test_together_as_fairseq_alone(arch, settings):
         (alone,) = SequenceGenerator._generate.__wrapped__(generator, sample([source]))
         check_same(found, alone)
         for hypothesis in found if "print_alignment" in settings else []:
-            assert [tgt for _, tgt in hypothesis["alignment"]] == list(
-                range(len(hypothesis["tokens"]) - 1)
-            )
+            aligned = [target for _, target in hypothesis["alignment"]]
+            assert aligned == list(range(len(hypothesis["tokens"]) - 1))
 
 
 def test_prefixes_are_never_cut_and_the_least_length_is_that_of_each():
-    generator = built(strong("ea_transformer_lite"), min_len=3)
+    generator = built(strong("ea_transformer_lite"), **SHORT, min_len=3)
     prefixes = [[5, 6, 7, 8, 9], [5], [6, 7], [], [4, 4, 4, 4, 4, 4], [9]]
     forced = padded([torch.tensor(prefix, dtype=torch.long) for prefix in prefixes])
     together = generator.generate([], sample(SOURCES), prefix_tokens=forced)
