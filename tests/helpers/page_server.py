@@ -32,12 +32,14 @@ def served(translators, bounds=None, **limits):
         listening.close()
 
 
-def ask(port, path, body=None, headers=None, method=None):
+def ask(port, path, body=None, headers=None, method=None, timeout=600):
     """Status, headers and body of an answer; a body that is no bytes is sent as JSON."""
-    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=600)
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=timeout)
     if body is not None and not isinstance(body, bytes):
         body = json.dumps(body).encode()
     headers = {"content-type": "application/json", **(headers or {})}
-    connection.request(method or ("GET" if body is None else "POST"), path, body, headers)
-    with contextlib.closing(connection), connection.getresponse() as answer:
-        return answer.status, answer.headers, answer.read().decode()
+    method = method or ("GET" if body is None else "POST")
+    with contextlib.closing(connection):
+        connection.request(method, path, body, headers)
+        with connection.getresponse() as answer:
+            return answer.status, answer.headers, answer.read().decode()

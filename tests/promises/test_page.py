@@ -2,7 +2,6 @@
 
 import asyncio
 import contextlib
-import http.client
 import json
 import re
 import signal
@@ -31,6 +30,7 @@ from ea_fairseq.inference.model_folder import Longest, ModelConfig, Search, writ
 from ea_fairseq.page.api import LONGEST_TEXT
 from ea_fairseq.page.limits import Guard
 from ea_fairseq.page.server import allowed_hosts, serve
+from ea_fairseq.text.tokens import Tokenization
 
 PAGE = Path(ea_fairseq.page.__file__).parent
 TEXT = "w1 w5 w3 w7\n\nw8 w4 w4\n"
@@ -75,25 +75,34 @@ def test_translations_are_those_of_the_translator(port, translators):
         assert [word["tokens"] for word in best["words"]] == [[i] for i in range(len(part.tokens))]
 
 
-def test_lines_and_spaces_are_those_of_the_translator(tmp_path):
-    """Chinese has no spaces between sentences; of a text's other separators none ends a line."""
-    text = replace(PLAIN, target_lang="zh")
-    chinese = Translator(write_folder(tmp_path / "zh", text=text, longest=Longest(12, 1)))
-    source = "w1 w2. W3 w4 w5. W6\r\nw1\u2028w2\x0bw3\x85w4\n\nw5"
-    with served({"ea": chinese}) as port:
-        status, pieces = translate(port, source)
-    assert (status, joined(pieces)) == (200, chinese.translate(source))
-    assert [piece["joint"] for piece in pieces] == ["", "", "", "\n", "\n", "\n"]
+MOSES = replace(PLAIN, tokenize=Tokenization(lowercase=True))
 
 
-def test_sentences_are_translated_together_as_the_translator_does(tmp_path):
-    two = Translator(write_folder(tmp_path / "two", longest=Longest(12, 2)))
-    source = "W1 w2. W3 w4. W5 w6."
-    with served({"ea": two}) as port:
+@pytest.mark.parametrize(
+    ("text", "sentences", "source", "joints"),
+    [
+        # Chinese has no spaces between sentences; other separators end no line.
+        (
+            replace(PLAIN, target_lang="zh"),
+            1,
+            "w1 w2. W3 w4 w5. W6\r\nw1\u2028w2\x0bw3\x85w4\n\nw5",
+            ["", "", "", "\n", "\n", "\n"],
+        ),
+        (PLAIN, 2, "W1 w2. W3 w4. W5 w6.", ["", " "]),
+        # Split again, a piece without capitals would have other sentences.
+        (MOSES, 1, "W1. 3 w2. w3.", ["", " "]),
+        (MOSES, 1, "W1 w2. W3!\n\nW4 w5, w6 w7. w8 w9?", ["", " ", "\n", "\n"]),
+    ],
+)
+def test_pieces_are_those_of_the_translator(tmp_path, text, sentences, source, joints):
+    folder = write_folder(tmp_path / "model", text=text, longest=Longest(12, sentences))
+    translator = Translator(folder)
+    with served({"ea": translator}) as port:
         status, pieces = translate(port, source)
-    assert (status, joined(pieces)) == (200, two.translate(source)) and len(pieces) == 2
-    apart = " ".join(two.translate(["W1 w2.", "W3 w4.", "W5 w6."]))
-    assert joined(pieces) != apart
+    assert (status, joined(pieces)) == (200, translator.translate(source))
+    assert [piece["joint"] for piece in pieces] == joints
+    read = [part.source_tokens for part in translator.translate(source, details=True).parts]
+    assert [piece["source_tokens"] for piece in pieces if piece["source_tokens"]] == read
 
 
 def test_alternatives_are_those_of_the_translator(port, translators):
@@ -111,11 +120,8 @@ def test_maps_are_those_of_the_model(port, translators, head):
         body = {**request, "attention": attention, "layer": 2, "head": head}
         status, _, answer = ask(port, "/api/maps", body)
         answer = json.loads(answer)
-        assert status == 200 and [view["name"] for view in answer["views"]] == [
-            "fresh",
-            "added",
-            "evolved",
-        ]
+        names = [view["name"] for view in answer["views"]]
+        assert status == 200 and names == ["fresh", "added", "evolved"]
         for view, expected in zip(answer["views"], layer_views(layers[1]), strict=True):
             values = expected.values.mean(0) if head is None else expected.values[head - 1]
             for t, row in enumerate(view["values"]):
@@ -165,15 +171,9 @@ def test_beyond_the_queue_requests_are_refused_and_the_others_answered(translato
         while status != 429 and time.monotonic() < end:
             # Before all three have come, this one takes a place, and gives it up.
             with contextlib.suppress(TimeoutError):
-                connection = http.client.HTTPConnection("127.0.0.1", port, timeout=1)
-                body = json.dumps({"text": "w4", "model": "ea"})
-                connection.request(
-                    "POST", "/api/translate", body, {"content-type": "application/json"}
-                )
-                answer = connection.getresponse()
-                status, retry = answer.status, answer.headers["retry-after"]
-            connection.close()
-        assert (status, retry) == (429, "1")
+                body = {"text": "w4", "model": "ea"}
+                status, headers, _ = ask(port, "/api/translate", body, timeout=1)
+        assert (status, headers["retry-after"]) == (429, "1")
         go.set()
         statuses = sorted(future.result()[0] for future in waiting)
         assert statuses[-1] in (200, 429) and statuses[0] == 200
@@ -228,9 +228,8 @@ def test_other_sites_are_refused_and_told_nothing(port):
     for method, path in [("OPTIONS", "/api/translate"), ("GET", "/"), ("GET", "/nothing")]:
         _, headers, _ = ask(port, path, method=method)
         assert not [name for name in headers if name.lower().startswith("access-control")]
-        assert headers["content-security-policy"].startswith(
-            "default-src 'none'; script-src 'self'"
-        )
+        policy = headers["content-security-policy"]
+        assert policy.startswith("default-src 'none'; script-src 'self'")
         assert headers["x-content-type-options"] == "nosniff"
 
 
@@ -240,16 +239,15 @@ def test_bodies_have_a_size_and_a_time(translators):
         status, _, body = ask(port, "/api/translate", large)
         assert (status, json.loads(body)["detail"]) == (413, "a request may have 65,536 bytes")
         start = b"POST /api/translate HTTP/1.1\r\nhost: localhost\r\n"
-        for rest in (
-            b"content-length: 99\r\n\r\n{",
-            b"transfer-encoding: chunked\r\n\r\n1\r\n{\r\n",
+        chunked = b"transfer-encoding: chunked\r\n\r\n"
+        for rest, status in (
+            (b"content-length: 99\r\n\r\n{", b"408"),
+            (chunked + b"1\r\n{\r\n", b"408"),
+            (chunked + b"11000\r\n" + b" " * 0x11000, b"413"),
         ):
             with socket.create_connection(("127.0.0.1", port), timeout=600) as raw:
                 raw.sendall(start + rest)
-                assert raw.recv(100).startswith(b"HTTP/1.1 408")
-        with socket.create_connection(("127.0.0.1", port), timeout=600) as raw:
-            raw.sendall(start + b"transfer-encoding: chunked\r\n\r\n11000\r\n" + b" " * 0x11000)
-            assert raw.recv(100).startswith(b"HTTP/1.1 413")
+                assert raw.recv(100).startswith(b"HTTP/1.1 " + status)
 
 
 @pytest.mark.parametrize(
@@ -308,13 +306,8 @@ def test_hostile_text_is_text(port, text):
     assert ask(port, "/api/models")[0] == 200
 
 
-MAPS = {
-    "model": "ea",
-    "source_tokens": ["w1"],
-    "tokens": ["w1"],
-    "attention": "encoder",
-    "layer": 1,
-}
+MAPS = {"model": "ea", "source_tokens": ["w1"], "tokens": ["w1"], "attention": "encoder"}
+MAPS["layer"] = 1
 
 
 @pytest.mark.parametrize(
@@ -323,18 +316,14 @@ MAPS = {
         ("translate", {"text": "w1", "model": "no"}, 404, "no such model: choose from ea, plain"),
         ("translate", {"text": "w" * (LONGEST_TEXT + 1), "model": "ea"}, 422, "text: "),
         ("translate", b'{"text": "\\ud800secret", "model": "ea"}', 422, "text: "),
-        ("translate", {"text": "w1", "model": "ea", "n_best": 0}, 422, "n_best: "),
         ("translate", {"text": "w1", "model": "ea", "secret": 1}, 422, "secret: "),
         ("translate", {"text": ["secret"], "model": "ea"}, 422, "text: "),
         ("translate", b"secret", 422, ""),
-        ("translate", b"\xff\xfe", 422, ""),
         ("translate", b"[" * 60_000, 400, ""),
         ("maps", {**MAPS, "attention": "x"}, 400, "attention is 'x': choose from encoder, decoder"),
         ("maps", {**MAPS, "layer": 4}, 400, "layer is 4: choose from 1 to 3"),
         ("maps", {**MAPS, "head": 5}, 400, "head is 5: choose from 1 to 4"),
-        ("maps", {**MAPS, "layer": 0}, 422, "layer: "),
         ("maps", {**MAPS, "tokens": ["w1"] * 301}, 422, "tokens: "),
-        ("maps", {**MAPS, "source_tokens": []}, 422, "source_tokens: "),
     ],
 )
 def test_wrong_requests_are_told_what_is_wrong(port, path, body, status, message):
@@ -407,9 +396,8 @@ def test_another_address_is_warned_of_and_ctrl_c_ends_it(translators):
         [sys.executable, "-c", program], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     )
     try:
-        found = re.fullmatch(
-            r"http://0\.0\.0\.0:(\d+)/ \(Ctrl-C ends\)\n", process.stdout.readline()
-        )
+        line = process.stdout.readline()
+        found = re.fullmatch(r"http://0\.0\.0\.0:(\d+)/ \(Ctrl-C ends\)\n", line)
         status, _, body = ask(int(found[1]), "/api/models")
         assert status == 200 and json.loads(body)[0]["name"] == "ea"
         assert ask(int(found[1]), "/", headers={"host": "evil.example"})[0] == 400

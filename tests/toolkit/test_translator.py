@@ -18,7 +18,6 @@ from ea_fairseq.errors import UserError
 from ea_fairseq.inference.model_folder import Longest, Search
 from ea_fairseq.inference.translator import Translation
 from ea_fairseq.kernels.cpp.library import torch_alone
-from ea_fairseq.page import api
 from ea_fairseq.text.processing import TextSettings
 from ea_fairseq.text.tokens import Tokenization
 
@@ -147,11 +146,20 @@ def test_sentences_end_as_in_the_source_and_are_joined_as_in_the_target(tmp_path
     assert found.text == ("" if target == "zh" else " ").join(written)
 
 
-def test_as_many_sentences_as_in_training_stay_together(tmp_path):
-    path = write_folder(tmp_path / "model", text=MOSES, longest=Longest(9, 2))
-    found = Translator(path).translate("W1. W2. W3. W4 w4 w4 w4 w4 w4 w4. W5.", details=True)
-    read = [" ".join(part.source_tokens[:-1]) for part in found.parts]
-    assert read == ["w1 . w2 .", "w3 .", "w4 w4 w4 w4 w4 w4 w4 .", "w5 ."]
+@pytest.mark.parametrize(
+    ("longest", "pieces"),
+    [
+        # As many sentences as in training stay together.
+        (Longest(9, 2), ["W1. W2.", "W3.", "W4 w4 w4 w4 w4 w4 w4.", "W5."]),
+        # The last clause of a long sentence stays without the next sentence.
+        (Longest(8, 1), ["w1 w1 w1 w1 w1,", "w2 w2 w2 w2,", "w3 w3 w3,", "w4 w4 w4 w4.", "W5 w5."]),
+    ],
+)
+def test_pieces_are_as_long_as_in_training(tmp_path, longest, pieces):
+    translator = Translator(write_folder(tmp_path / "model", text=MOSES, longest=longest))
+    assert translator.parts(" ".join(pieces)) == pieces
+    found = translator.translate(" ".join(pieces), details=True).parts
+    assert [p.source_tokens[:-1] for p in found] == [translator.tokens(piece) for piece in pieces]
 
 
 def test_a_long_sentence_is_split_at_its_clauses_and_else_refused(tmp_path):
@@ -214,25 +222,6 @@ def test_several_models_split_what_any_of_them_was_not_trained_on(tmp_path):
     assert Translator(folders[::2]).parts("W1 w2. W3 w4.") == ["W1 w2. W3 w4."]
 
 
-def test_the_rest_of_a_sentence_stays_without_the_next_one(tmp_path):
-    """The last clause of a long sentence and the next sentence were one piece."""
-    path = write_folder(tmp_path / "model", text=MOSES, longest=Longest(8, 1))
-    line = "w1 w1 w1 w1 w1, w2 w2 w2 w2, w3 w3 w3, w4 w4 w4 w4. W5 w5."
-    pieces = ["w1 w1 w1 w1 w1,", "w2 w2 w2 w2,", "w3 w3 w3,", "w4 w4 w4 w4.", "W5 w5."]
-    assert Translator(path).parts(line) == pieces
-
-
-def test_the_page_translates_in_the_same_pieces(tmp_path):
-    """Split again, a piece without capitals has other sentences."""
-    path = write_folder(tmp_path / "model", text=MOSES, longest=Longest(12, 1))
-    translator = Translator(path)
-    for line in ("W1. 3 w2. w3.", "W1 w2. W3!\n\nW4 w5, w6 w7. w8 w9?"):
-        parts = translator.translate(line, details=True).parts
-        pieces = list(api._pieces(translator, api.TranslateRequest(text=line, model="x")))
-        read = [piece.source_tokens for piece in pieces if piece.source_tokens]
-        assert read == [part.source_tokens for part in parts] and len(read) > 1
-
-
 def test_a_copy_translates_when_the_original_is_gone(folder):
     """It had the address of what was freed."""
     original = Translator(folder)
@@ -282,57 +271,55 @@ def test_text_that_speaks_of_special_symbols_is_no_end_and_no_padding(translator
     assert found.text == translator.translate("w1 new new w2 new new")
 
 
-def test_the_folders_search_is_the_default(tmp_path):
-    path = write_folder(tmp_path / "model", search=Search(beam=2, lenpen=0.2, max_len_b=15))
-    translator = Translator(path)
-    assert translator.translate(TEXTS) == translator.translate(TEXTS, beam=2, lenpen=0.2)
-    with pytest.raises(UserError, match="n_best is 3: choose from 1 to beam, 2"):
-        translator.translate("w1", n_best=3)
+@pytest.mark.parametrize(
+    ("text", "options", "words"),
+    [
+        ("w1", {"beam": 0}, "beam is 0"),
+        ("w1", {"beam": 1_000_000}, "beam is 1000000: expected a whole number from 1 to 1000"),
+        ("w1", {"lenpen": float("nan")}, "lenpen is nan"),
+        ("w1", {"lenpen": 200}, "lenpen is 200: expected a number from -10 to 10"),
+        ("w1", {"lenpen": -300.0}, "lenpen is -300.0: expected a number from -10 to 10"),
+        ("w1", {"max_tokens": 0}, "max_tokens is 0"),
+        ("w1", {"long": "cut"}, "long is 'cut': choose from split, refuse, whole"),
+        ("w1", {"n_best": 0}, "n_best is 0"),
+        ("w1", {"beam": 2, "n_best": 3}, "n_best is 3: choose from 1 to beam, 2"),
+        (["w1", None], {}, "None is no text"),
+        *((text, {}, "^text is .* expected text") for text in (None, 3, b"w1 " * 90, {"w1"}, {})),
+    ],
+    ids=str,
+)
+def test_bad_options_and_texts_are_named(translator, text, options, words):
+    with pytest.raises(UserError, match=words) as error:
+        translator.translate(text, **options)
+    assert len(str(error.value)) < 120
 
 
-def test_bad_options_are_named(translator, folder, tmp_path):
-    for options, words in (
-        ({"beam": 0}, "beam is 0"),
-        ({"beam": 1_000_000}, "beam is 1000000: expected a whole number from 1 to 1000"),
-        ({"lenpen": float("nan")}, "lenpen is nan"),
-        ({"lenpen": 200}, "lenpen is 200: expected a number from -10 to 10"),
-        ({"lenpen": -300.0}, "lenpen is -300.0: expected a number from -10 to 10"),
-        ({"max_tokens": 0}, "max_tokens is 0"),
-        ({"long": "cut"}, "long is 'cut': choose from split, refuse, whole"),
-        ({"n_best": 0}, "n_best is 0"),
+@pytest.mark.parametrize("texts", ["w1 w2", b"w1", {"w1": 1}, 3])
+def test_what_is_no_stream_of_texts_is_refused(translator, texts):
+    with pytest.raises(UserError, match="^texts is .* expected a list of texts"):
+        next(translator.stream(texts))
+
+
+def test_bad_models_are_named(folder, tmp_path):
+    run = tmp_path / "run"
+    run.mkdir()
+    for model, options, words in (
+        (folder, {"device": "tpu7"}, "device 'tpu7'"),
+        (folder, {"dtype": "int3"}, "dtype is 'int3': choose from float32, bfloat16"),
+        (folder, {"threads": 0}, "threads is 0"),
+        (folder, {"beam": 0}, "beam is 0: expected"),
+        (tmp_path / "nowhere", {}, "no such folder"),
+        (run, {}, "run: no model folder, without config.json: train"),
+        *((m, {}, "^model is .* a model folder, or a list") for m in ([], None, 3, [folder, 3])),
     ):
         with pytest.raises(UserError, match=words):
-            translator.translate("w1", **options)
-    with pytest.raises(UserError, match="None is no text"):
-        translator.translate(["w1", None])
-    for texts in ("w1 w2", b"w1", {"w1": 1}, 3):
-        with pytest.raises(UserError, match="^texts is .* expected a list of texts"):
-            next(translator.stream(texts))
-    for text in (None, 3, b"w1", b"w1 " * 90, {"w1", "w2"}, {"w1": "w2"}):
-        with pytest.raises(UserError, match="^text is .* expected text") as error:
-            translator.translate(text)
-        assert len(str(error.value)) < 120
-    for options, words in (
-        ({"device": "tpu7"}, "device 'tpu7'"),
-        ({"dtype": "int3"}, "dtype is 'int3': choose from float32, bfloat16"),
-        ({"threads": 0}, "threads is 0"),
-    ):
-        with pytest.raises(UserError, match=words):
-            Translator(folder, **options)
-    with pytest.raises(UserError, match="no such folder"):
-        Translator(tmp_path / "nowhere")
-    for model in ([], None, 3, [folder, 3]):
-        with pytest.raises(UserError, match="^model is .* expected a model folder, or a list"):
-            Translator(model)
-    (tmp_path / "run").mkdir()
-    with pytest.raises(UserError, match="run: no model folder, without config.json: train"):
-        Translator(tmp_path / "run")
-    (tmp_path / "run" / "model").symlink_to(folder)
+            Translator(model, **options)
+    (run / "model").symlink_to(folder)
     with pytest.raises(UserError, match="no model folder, .*: it is in .*/run/model$"):
-        Translator(tmp_path / "run")
+        Translator(run)
 
 
-def test_beam_and_lenpen_are_the_translators_own_or_the_calls(folder):
+def test_beam_and_lenpen_are_the_folders_the_translators_or_the_calls(folder, tmp_path):
     plain = Translator(folder)
     wanted = plain.translate(TEXTS, beam=2, lenpen=-3.0)
     assert wanted != plain.translate(TEXTS)
@@ -340,8 +327,8 @@ def test_beam_and_lenpen_are_the_translators_own_or_the_calls(folder):
     assert own.translate(TEXTS) == list(own.stream(TEXTS)) == wanted
     usual = plain.config.search
     assert own.translate(TEXTS, beam=usual.beam, lenpen=usual.lenpen) == plain.translate(TEXTS)
-    with pytest.raises(UserError, match="beam is 0: expected"):
-        Translator(folder, beam=0)
+    tested = write_folder(tmp_path / "model", search=Search(beam=2, lenpen=-3.0, max_len_b=15))
+    assert Translator(tested).translate(TEXTS) == wanted
 
 
 def test_results_have_the_types_that_a_type_checker_is_told(folder):
@@ -369,9 +356,8 @@ def test_an_ensemble_needs_equal_texts(folder, tmp_path):
     assert both.translate(TEXTS) not in alone
     assert Translator([folder, folder]).translate(TEXTS) == alone[0]
     french = write_folder(tmp_path / "fr", text=TextSettings("de", "fr", PLAIN, "none"))
-    with pytest.raises(
-        UserError, match="fr: has other languages or text settings than .*: target_lang: fr, en$"
-    ):
+    words = "fr: has other languages or text settings than .*: target_lang: fr, en$"
+    with pytest.raises(UserError, match=words):
         Translator([folder, french])
 
 
