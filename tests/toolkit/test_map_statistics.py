@@ -54,12 +54,10 @@ def test_similarity_and_entropy_equal_loops_with_scipy(folder, statistics, atten
             places = list(entries(attention, probs))
             for row in sorted({row for row, _ in places}):
                 entropies += [entropy(head[row].numpy(), base=2) for head in probs]
-            if number == 0:
+            if number == 0 or len(places) < 2:
                 continue
             below = maps[attention][number - 1].probs.double()
             vectors = [[[float(h[p]) for p in places] for h in m] for m in (probs, below)]
-            if len(places) < 2:
-                continue
             table = [[pearsonr(a, b).statistic for b in vectors[1]] for a in vectors[0]]
             same += [table[head][head] for head in range(4)]
             best += [max(row) for row in table]
@@ -135,14 +133,6 @@ def test_a_plain_transformer_is_fresh_alone(tmp_path):
             assert layer.shares == {"fresh": 1.0, "carry": 0.0, "added": 0.0, "other": 0.0}
 
 
-def test_texts_without_words_have_no_maps(tmp_path, folder, capsys):
-    assert map_statistics(Translator(folder), [""]) == {}
-    test = tmp_path / "empty.de"
-    test.write_text("\n\n")
-    assert command.main([str(folder), "--test", str(test)]) == 1
-    assert "empty.de: no text in it" in capsys.readouterr().err
-
-
 def test_two_models_as_tables_numbers_and_a_picture(tmp_path, folder, capsys):
     plain = write_folder(tmp_path / "plain", "transformer_lite")
     test = tmp_path / "test.de"
@@ -169,6 +159,7 @@ def test_two_models_as_tables_numbers_and_a_picture(tmp_path, folder, capsys):
     ("models", "test", "options", "message"),
     [
         (["ea"], "empty", [], "empty: no text in it"),
+        (["ea"], "invisible", [], "invisible: no text in it"),
         (["ea"], "nothing", [], "nothing: no such file"),
         (["ea"], "test", ["--plot", "x.gif"], "x.gif: choose a name in .png"),
         (["ea"], "test", ["--plot", "x.svg", "--json", "x.svg"], "x.svg: is the file of --plot"),
@@ -179,6 +170,7 @@ def test_two_models_as_tables_numbers_and_a_picture(tmp_path, folder, capsys):
 )
 def test_mistakes_end_in_one_line(tmp_path, folder, capsys, models, test, options, message):
     (tmp_path / "empty").write_text("\n\n")
+    (tmp_path / "invisible").write_text("\x7f\n")
     (tmp_path / "test").write_text("w1\n")
     paths = [str(folder.with_name(name)) for name in models]
     assert command.main([*paths, "--test", str(tmp_path / test), *options]) == 1

@@ -1,23 +1,9 @@
 """``ea-translate --plot`` and ``--serve`` hand on what they are given."""
 
 import pytest
-from matplotlib import image
-from small_folders import write_folder
 
 from ea_fairseq.commands.translate import main
 from ea_fairseq.page import server
-
-
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory):
-    return write_folder(tmp_path_factory.mktemp("models") / "ea")
-
-
-def test_a_picture_of_the_model(tmp_path, folder, capsys):
-    picture = tmp_path / "x.png"
-    assert main([str(folder), "--plot", str(picture), "w3 w8 w1"]) == 0
-    assert image.imread(picture).std() > 0.05
-    assert capsys.readouterr().out == f"{picture}\n"
 
 
 @pytest.mark.parametrize(
