@@ -30,6 +30,15 @@ from ea_fairseq.text.subwords import apply
 LINES = ["w1 w2 w3", "", "w5 w4 w4 w7"]
 
 
+def refused(capsys, out, *arguments):
+    """The line that says why there is no folder ``out``."""
+    assert export_model.main([str(argument) for argument in arguments]) == 1
+    error = capsys.readouterr().err
+    assert error.startswith("export_model.py: error: ") and error.count("\n") == 1
+    assert not out.exists()
+    return error
+
+
 @pytest.fixture(scope="module")
 def folders(tmp_path_factory):
     """A model folder, the checkpoint made of it, and the folder made of that."""
@@ -222,11 +231,10 @@ def test_codes_of_another_model_are_refused(folders, tmp_path, capsys, kind):
 
 
 def test_languages_the_other_way_round_are_refused(folders, tmp_path, capsys):
-    given = [str(folders / "back" / "model.pt"), str(tmp_path / "out")]
-    given += ["--data", str(folders / "back"), "-s", "en", "-t", "de"]
-    assert export_model.main(given) == 1
-    assert "--source-lang en, --target-lang de: translates from de to en" in capsys.readouterr().err
-    assert not (tmp_path / "out").exists()
+    back, out = folders / "back", tmp_path / "out"
+    given = [back / "model.pt", out, "--data", back, "-s", "en", "-t", "de"]
+    words = "--source-lang en, --target-lang de: translates from de to en"
+    assert words in refused(capsys, out, *given)
 
 
 def test_parameters_are_counted_without_what_marks_versions(folders):
@@ -239,49 +247,37 @@ def test_parameters_are_counted_without_what_marks_versions(folders):
 
 
 def test_what_does_not_fit_is_one_line_and_writes_nothing(folders, tmp_path, capsys):
-    out = tmp_path / "out"
-    model, checkpoint = str(folders / "model"), str(folders / "back" / "model.pt")
-    torch.save({"weights": 1}, tmp_path / "other.pt")
-    for arguments, words in {
-        ("nowhere",): "nowhere: no such file or folder",
-        (model, "--data", "bin"): "--data is for a checkpoint",
-        (model, "--lowercase"): "--lowercase is for a checkpoint",
-        (model,): "no such file; train first",  # a folder, and no run
-        (checkpoint, "--data", str(tmp_path)): "dict.de.txt",
-        (checkpoint, "--data", str(folders / "back"), "--codes", "none"): "none: cannot be read",
-        (str(tmp_path / "other.pt"), "--data", str(folders / "back")): "other.pt",
-        (checkpoint, "--to-fairseq"): checkpoint,
-        (str(folders / "back"), "--to-fairseq"): "config.json",
-    }.items():
-        first, *options = arguments
-        assert export_model.main([first, str(out), *options]) == 1, arguments
-        error = capsys.readouterr().err
-        assert error.startswith("export_model.py: error: ") and words in error, arguments
-        assert error.count("\n") == 1 and not out.exists()
-    no_codes = tmp_path / "no.codes"
-    words = (folders / "back" / "dict.de.txt").read_bytes()
+    out, model, back = tmp_path / "out", folders / "model", folders / "back"
+    checkpoint, other, newer = back / "model.pt", tmp_path / "other.pt", tmp_path / "newer.pt"
+    torch.save({"weights": 1}, other)
+    # An option of another version was left out, and the model computed something else.
+    state = read_checkpoint(str(checkpoint))
+    vars(state["cfg"]["model"])["ea_foo"] = 0.3
+    torch.save(state, newer)
+    for first, options, words in (
+        ("nowhere", [], "nowhere: no such file or folder"),
+        (model, ["--data", "bin"], "--data is for a checkpoint"),
+        (model, ["--lowercase"], "--lowercase is for a checkpoint"),
+        (model, [], "no such file; train first"),  # a folder, and no run
+        (checkpoint, ["--data", tmp_path], "dict.de.txt"),
+        (checkpoint, ["--data", back, "--codes", "none"], "none: cannot be read"),
+        (other, ["--data", back], "other.pt"),
+        (newer, ["--data", back], "newer.pt: ea_foo = 0.3 is no option of this version of ea_f"),
+        (checkpoint, ["--to-fairseq"], str(checkpoint)),
+        (back, ["--to-fairseq"], "config.json"),
+    ):
+        assert words in refused(capsys, out, first, out, *options)
+    no_codes, words = tmp_path / "no.codes", (back / "dict.de.txt").read_bytes()
     for content in (b"a text of words\n", b"\0\1\2\xff", words, b""):
         no_codes.write_bytes(content)
-        given = [checkpoint, str(out), "--data", str(folders / "back"), "--codes", str(no_codes)]
-        assert export_model.main(given) == 1
-        error = capsys.readouterr().err
+        error = refused(capsys, out, checkpoint, out, "--data", back, "--codes", no_codes)
         assert re.search(f"error: {no_codes}: (cannot be used for subwords|is empty or a d)", error)
-        assert error.count("\n") == 1 and not out.exists()
-    # An option of another version was left out, and the model computed something else.
-    state = read_checkpoint(checkpoint)
-    settings = state["cfg"]["model"]
-    vars(settings)["ea_foo"] = 0.3
-    torch.save(state, tmp_path / "newer.pt")
-    given = [str(tmp_path / "newer.pt"), str(out), "--data", str(folders / "back")]
-    assert export_model.main(given) == 1
-    error = capsys.readouterr().err
-    assert "newer.pt: ea_foo = 0.3 is no option of this version of ea_fairseq" in error
-    assert error.count("\n") == 1 and not out.exists()
-    before = (folders / "again" / "config.json").read_bytes()
-    given = [checkpoint, str(folders / "again"), "--data", str(folders / "back")]
-    assert export_model.main(given) == 1
-    assert "again: is there already; choose another name" in capsys.readouterr().err
-    assert (folders / "again" / "config.json").read_bytes() == before
-    assert export_model.main([model, str(folders / "back"), "--to-fairseq"]) == 1
-    assert "is there already; choose another name" in capsys.readouterr().err
-    assert set(WORDS) <= {w.split()[0] for w in (folders / "back" / "dict.de.txt").open()}
+
+
+def test_what_is_there_already_is_not_written_over(folders, capsys):
+    model, back, again = (folders / name for name in ("model", "back", "again"))
+    before = [path.read_bytes() for path in (again / "config.json", back / "dict.de.txt")]
+    for given in ([back / "model.pt", again, "--data", back], [model, back, "--to-fairseq"]):
+        assert export_model.main([str(argument) for argument in given]) == 1
+        assert f"{given[1]}: is there already; choose another name" in capsys.readouterr().err
+    assert before == [path.read_bytes() for path in (again / "config.json", back / "dict.de.txt")]

@@ -22,6 +22,7 @@ SETTINGS = {
     "with unknown": Search(unkpen=-3.0, max_len_b=15),
     "not normalized": Search(unnormalized=True, max_len_b=15),
     "beam over the dictionary": Search(beam=40, max_len_b=9),
+    "from 9 tokens, the prefix among them": Search(min_len=9, max_len_b=22),
 }
 
 
@@ -69,17 +70,11 @@ def test_scores_that_are_no_numbers_are_no_empty_text(tmp_path, sampling):
 @pytest.mark.parametrize("search", SETTINGS.values(), ids=SETTINGS.keys())
 @pytest.mark.parametrize("arch", ARCHITECTURES)
 def test_prefixes_of_all_lengths_in_a_batch_have_fairseqs_hypotheses(arch, search):
-    batch = prefixes(20, seed=1)
+    batch = [[], *prefixes(19, seed=1)]
     found = check([strong_language_model(arch)], batch, search)
     for prefix, hypotheses in zip(batch, found, strict=True):
         assert all(h.tokens[: len(prefix)] == prefix for h in hypotheses)
     assert len({len(h.tokens) for hypotheses in found for h in hypotheses}) > 1
-
-
-def test_the_least_length_counts_the_prefix():
-    batch = prefixes(20, seed=1)
-    for hypotheses in check([strong_language_model()], batch, Search(min_len=9, max_len_b=22)):
-        assert all(len(hypothesis.tokens) > 9 for hypothesis in hypotheses)
 
 
 @pytest.mark.parametrize(
@@ -94,10 +89,6 @@ def test_a_limit_by_the_length_of_the_prefix_is_that_of_fairseq(search):
     for prefix, hypotheses in zip(batch, check([model], batch, search), strict=True):
         limit = max(int(search.max_len_a * (len(prefix) + 1) + 2), len(prefix))
         assert all(h.cut and len(h.tokens) == limit + 1 for h in hypotheses)
-
-
-def test_without_a_prefix_it_begins_at_the_end_of_a_line():
-    check([strong_language_model()], [[]], Search(max_len_b=22))
 
 
 def test_an_ensemble_of_language_models():
@@ -189,9 +180,8 @@ def test_adaptive_layers_with_tied_weights_come_back_from_their_folder(tmp_path)
     options = {"adaptive_input": True, "tie_adaptive_weights": True, **cutoffs, **sizes}
     model = LanguageModel(write_language_model(tmp_path / "model", options=options))
     weights = strong_language_model(**options, max_target_positions=40).state_dict()
-    assert all(
-        torch.equal(value, weights[name]) for name, value in model.models[0].state_dict().items()
-    )
+    found = model.models[0].state_dict()
+    assert all(torch.equal(value, weights[name]) for name, value in found.items())
     found = model.generate("w1 w2", details=True)
     assert model.score(found.text).token_scores == pytest.approx(found.token_scores, abs=1e-5)
 
@@ -225,35 +215,31 @@ def test_what_is_longer_than_the_positions_is_told_and_the_rest_is_there(model):
 
 
 def test_models_of_the_other_task_are_refused(folder, tmp_path):
+    """That ea-generate refuses a model that translates: see test_generate_command.py."""
     translates = write_folder(tmp_path / "translates")
-    with pytest.raises(UserError, match="translates: translates from de to en: .*ea-translate"):
-        LanguageModel(translates)
-    with pytest.raises(UserError, match="model: holds a language model.*: ea-generate"):
-        Translator(folder)
-    with pytest.raises(UserError, match="holds a language model"):
-        Translator([translates, folder])
+    for models in (folder, [translates, folder]):
+        with pytest.raises(UserError, match="model: holds a language model.*: ea-generate"):
+            Translator(models)
 
 
 @pytest.mark.parametrize(
-    "options, message",
+    "prefix, options, message",
     [
-        ({"max_len": 0}, "max_len is 0: expected a whole number from 1"),
-        ({"n_best": 6}, "n_best is 6: choose from 1 to beam, 5"),
-        ({"beam": 0}, "beam is 0"),
-        ({"sampling": Sampling(), "n_best": 1001}, "n_best is 1001: choose from 1 to the most, 10"),
-        ({"sampling": Sampling(), "beam": 5}, "beam goes with beam search, not with sampling"),
-        ({"sampling": Sampling(), "lenpen": 1.0}, "lenpen goes with beam search"),
-        ({"max_tokens": 0}, "max_tokens is 0"),
+        ("w1", {"max_len": 0}, "max_len is 0: expected a whole number from 1"),
+        ("w1", {"n_best": 6}, "n_best is 6: choose from 1 to beam, 5"),
+        ("w1", {"beam": 0}, "beam is 0"),
+        ("w1", {"sampling": Sampling(), "n_best": 1001}, "n_best is 1001: choose .* the most, 10"),
+        ("w1", {"sampling": Sampling(), "beam": 5}, "beam goes with beam search, not with sampl"),
+        ("w1", {"sampling": Sampling(), "lenpen": 1.0}, "lenpen goes with beam search"),
+        ("w1", {"sampling": {"top_k": 3}}, "give a Sampling, such as "),
+        ("w1", {"sampling": True}, "give a Sampling, such as "),
+        ("w1", {"max_tokens": 0}, "max_tokens is 0"),
+        (b"w1", {}, "^prefix is .* expected text"),
+        (["w1", 4], {}, "4 is no text"),
     ],
 )
-def test_options_that_cannot_be_are_refused(model, options, message):
+def test_what_cannot_be_is_refused(model, prefix, options, message):
     with pytest.raises(UserError, match=message):
-        model.generate("w1", **options)
-
-
-def test_what_is_no_text_is_refused(model):
-    for texts in (b"w1", {"w1": 1}, 3, ["w1", 4]):
-        with pytest.raises(UserError, match="expected text|is no text"):
-            model.generate(texts)
+        model.generate(prefix, **options)
     with pytest.raises(UserError, match="expected a list of texts, or an iterator"):
         list(model.stream("w1"))

@@ -114,10 +114,8 @@ def shown(axis):
 
 
 def labels(axis):
-    return [
-        [label.get_text() for label in side]
-        for side in (axis.get_yticklabels(), axis.get_xticklabels())
-    ]
+    sides = axis.get_yticklabels(), axis.get_xticklabels()
+    return [[label.get_text() for label in side] for side in sides]
 
 
 def test_the_picture_shows_the_mean_of_the_heads_with_the_tokens(monkeypatch, translator, tmp_path):
