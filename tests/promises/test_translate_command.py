@@ -67,8 +67,11 @@ def test_an_alternative_that_was_cut_says_so(tmp_path, capsys):
     source = texts[cut[0]]
     code, answers = translate(folder, source.encode(), "--n-best", "3", "--json")
     (answer,) = (json.loads(line) for line in answers if line)
+    for name in ("text", "tokens", "problem"):
+        written = [one[name] for one in answer["translations"]]
+        assert written == [getattr(one, name) for one in found[cut[0]]]
     problems = [one["problem"] for one in answer["translations"]]
-    assert code == 0 and problems == [one.problem for one in found[cut[0]]]
+    assert code == 0
     assert answer["problem"] is None and problems[2].startswith("the translation was cut at 3 ")
     assert capsys.readouterr().err == f"ea-translate: line 1: {problems[2]}\n"
     request = api.TranslateRequest(text=source, model="x", n_best=3)
@@ -93,20 +96,6 @@ def test_scores_alternatives_and_alignments(folder):
     assert len(answers) == 2 * len(LINES) + 1
 
 
-def test_json_has_all_of_it(folder):
-    found = Translator(folder).translate(LINES, details=True)
-    _, answers = translate(folder, "\n".join(LINES).encode(), "--json", "--alignments")
-    for line, translation in zip(answers, found, strict=False):
-        content = json.loads(line)
-        for name in ("source", "source_tokens", "text", "tokens", "problem"):
-            assert content[name] == getattr(translation, name)
-        assert content["score"] == pytest.approx(translation.score, abs=1e-5)
-        assert len(content["alignments"]) == max(len(translation.tokens) - 1, 0)
-    _, answers = translate(folder, b"w4", "--json", "--n-best", "2")
-    alternatives = [found["text"] for found in json.loads(answers[0])["translations"]]
-    assert alternatives == Translator(folder).translate("w4", n_best=2)
-
-
 def test_much_unknown_text_is_told_once_and_named(folder, caplog):
     """Raw text, for a model whose text comes split; a word or two are nothing to speak of."""
     lines = ["w1 w2 w3 w4 Haus", "w4", "", "Die Frau, w5 Hund."]
@@ -123,26 +112,30 @@ def test_much_unknown_text_is_told_once_and_named(folder, caplog):
         assert not caplog.messages
 
 
-def test_every_option_of_the_search_reaches_it(tmp_path):
+def test_json_has_all_of_it_and_every_option_of_the_search_reaches_it(tmp_path):
     settings = {"longest": Longest(12, None), "search": Search(beam=2, max_len_b=15)}
-    folder, other = (
-        write_folder(tmp_path / name, seed=seed, **settings) for seed, name in ((1, "a"), (2, "b"))
-    )
+    folder = write_folder(tmp_path / "a", seed=1, **settings)
+    other = write_folder(tmp_path / "b", seed=2, **settings)
     clauses = "w1 w2 w3 w4 w5 w6 w7 w8 , " * 4
     lines = [*LINES, clauses.strip(" ,")]
     plain = Translator(folder).translate(lines, details=True)
     for given, models, options in (
+        ((), folder, {}),
         (("--ensemble", other), [folder, other], {}),
         (("--lenpen", "-3"), folder, {"lenpen": -3.0}),
         (("--long", "whole"), folder, {"long": "whole"}),
     ):
         expected = Translator(models).translate(lines, details=True, **options)
-        assert [t.tokens for t in expected] != [t.tokens for t in plain], given
+        assert ([t.tokens for t in expected] != [t.tokens for t in plain]) == bool(given), given
         _, answers = translate(folder, "\n".join(lines).encode(), "--json", "--alignments", *given)
         for line, translation in zip(answers, expected, strict=False):
             found = json.loads(line)
-            assert found["tokens"] == translation.tokens
-            assert found["token_scores"] == pytest.approx(translation.token_scores, abs=1e-5)
+            for name in ("source", "source_tokens", "text", "tokens", "problem"):
+                assert found[name] == getattr(translation, name)
+            for name in ("score", "token_scores"):
+                assert found[name] == pytest.approx(getattr(translation, name), abs=1e-5)
+            ends = translation.tokens.count("</s>")
+            assert len(found["alignments"]) == len(translation.tokens) - ends
             for source, target in found["alignments"]:  # over all parts, their ends apart
                 row = translation.attention[target].clone()
                 row[[i for i, t in enumerate(translation.source_tokens) if t == "</s>"]] = 0
@@ -170,24 +163,18 @@ def test_text_of_another_encoding_is_told_once_and_fails(folder, capsys, caplog)
     assert "UTF-8" not in caplog.text
 
 
-def test_compressed_input_is_read_by_its_name(folder, tmp_path, capsys):
-    source, target = tmp_path / "source.txt.gz", tmp_path / "target.txt"
-    source.write_bytes(gzip.compress("\n".join(LINES).encode()))
-    given = [str(folder), "--input", str(source), "--output", str(target)]
-    assert main(given) == 0
-    assert target.read_text().split("\n")[:-1] == Translator(folder).translate(LINES)
+def test_compressed_files_are_what_their_names_say(folder, tmp_path, capsys):
+    source, plain, packed = (tmp_path / name for name in ("source.txt.gz", "plain", "packed.gz"))
+    source.write_bytes(gzip.compress("\n".join(LINES * 20).encode()))
+    for target in (plain, packed):
+        given = [str(folder), "--input", str(source), "--output", str(target)]
+        assert main(given) == 0
+    assert plain.read_text().split("\n")[:-1] == Translator(folder).translate(LINES * 20)
+    assert gzip.decompress(packed.read_bytes()) == plain.read_bytes()
+    assert packed.stat().st_size < plain.stat().st_size
     for broken in (gzip.compress(b"w1\n" * 999)[:-9], b"w1\n"):
         source.write_bytes(broken)
         assert f"{source}: broken gzip file (" in refused(capsys, *given)
-
-
-def test_compressed_output_is_what_its_name_says(folder, tmp_path, capsys):
-    source, plain, packed = (tmp_path / name for name in ("source", "plain", "packed.gz"))
-    source.write_text("w1 w2\n\nw3\n" * 40)
-    for output in (plain, packed):
-        assert main([str(folder), "--input", str(source), "--output", str(output)]) == 0
-    assert gzip.decompress(packed.read_bytes()) == plain.read_bytes()
-    assert packed.stat().st_size < plain.stat().st_size
 
 
 def test_no_folder_is_made_for_the_output(folder, tmp_path, capsys):
