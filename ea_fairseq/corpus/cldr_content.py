@@ -8,6 +8,7 @@ import datetime
 from collections.abc import Callable, Sequence
 from decimal import Decimal
 from random import Random
+from typing import Any
 
 from .cldr_voice import SECONDS, Voice
 
@@ -55,9 +56,10 @@ Europe_Central Europe_Eastern Europe_Western GMT Hawaii_Aleutian Hong_Kong India
 Japan Korea Moscow New_Zealand Pakistan Singapore""".split()
 
 Meaning = Callable[[Voice], str]
-Kind = Callable[[Random, "Stock"], Meaning]
 # The codes whose names both languages have, and tell apart.
 Stock = dict[str, list]
+Draw = Callable[[Random, Stock], Any]
+Kind = Callable[[Random, Stock], Meaning]
 
 NAMES: dict[str, Sequence[str]] = {
     "territory": TERRITORIES,
@@ -73,179 +75,111 @@ NAMES: dict[str, Sequence[str]] = {
 }
 
 
-def _date(rng: Random) -> datetime.date:
+def _from(least: int, most: int) -> Draw:
+    return lambda rng, stock: rng.randint(least, most)
+
+
+def _one_of(*values: object) -> Draw:
+    return lambda rng, stock: rng.choice(values)
+
+
+def _code(name: str) -> Draw:
+    """The code of one of `NAMES`."""
+    return lambda rng, stock: rng.choice(stock[name])
+
+
+def _date(rng: Random, stock: Stock) -> datetime.date:
     # From 1970 to 2037 two digits tell the year.
     first = datetime.date(1970, 1, 1).toordinal()
     return datetime.date.fromordinal(first + rng.randrange(68 * 365))
 
 
-def _time(rng: Random) -> datetime.time:
+def _year(rng: Random, stock: Stock) -> int:
+    return _date(rng, stock).year
+
+
+def _time(rng: Random, stock: Stock) -> datetime.time:
     return datetime.time(rng.randrange(24), rng.randrange(0, 60, 5))
 
 
-def _count(rng: Random) -> int:
+def _two_times(rng: Random, stock: Stock) -> list[datetime.time]:
+    start, end = sorted((_time(rng, stock), _time(rng, stock)))
+    if start == end:
+        end = end.replace(minute=(end.minute + 30) % 60)
+    return sorted((start, end))
+
+
+def _count(rng: Random, stock: Stock) -> int:
     return rng.randint(3, rng.choice((20, 99, 99, 999, 9999)))
 
 
-def _spoken_count(rng: Random) -> int:
+def _spoken_count(rng: Random, stock: Stock) -> int:
     # One and two take a gender in many languages, which num2words does not know.
     return 10 * rng.randint(0, 9) + rng.randint(3, 9)
 
 
-def _amount(rng: Random) -> Decimal:
-    return Decimal(_count(rng)) + Decimal(rng.randrange(100)) / 100
+def _range(rng: Random, stock: Stock) -> tuple[int, int]:
+    low = _count(rng, stock)
+    return low, low + _count(rng, stock)
 
 
-def _date_kind(style: str) -> Kind:
+def _amount(rng: Random, stock: Stock) -> Decimal:
+    return Decimal(_count(rng, stock)) + Decimal(rng.randrange(100)) / 100
+
+
+def _with_one_decimal(rng: Random, stock: Stock) -> Decimal:
+    return Decimal(_count(rng, stock)) + Decimal(rng.randint(1, 9)) / 10
+
+
+def _round_number(rng: Random, stock: Stock) -> int:
+    return rng.randint(3, 99) * 10 ** rng.choice((6, 9))
+
+
+def _two_percentages(rng: Random, stock: Stock) -> list[int]:
+    return sorted(rng.sample(range(3, 101), 2))
+
+
+def _kind(say: Callable[..., str], *draws: Draw, **fixed: object) -> Kind:
+    """Draws values, in this order; a voice says them, in the style or skeleton that is fixed."""
+
     def kind(rng: Random, stock: Stock) -> Meaning:
-        date = _date(rng)
-        return lambda voice: voice.date(date, style)
+        values = [draw(rng, stock) for draw in draws]
+        return lambda voice: say(voice, *values, **fixed)
 
     return kind
 
 
-def _skeleton_kind(skeleton: str) -> Kind:
-    def kind(rng: Random, stock: Stock) -> Meaning:
-        date = _date(rng)
-        return lambda voice: voice.skeleton(date, skeleton)
+def _interval(skeleton: str, most_days: int) -> Kind:
+    """From a date to one that is `most_days` later at most."""
 
-    return kind
+    def say(voice: Voice, start: datetime.date, days: int) -> str:
+        return voice.interval(start, start + datetime.timedelta(days), skeleton)
 
-
-def _interval_kind(skeleton: str, most_days: int) -> Kind:
-    def kind(rng: Random, stock: Stock) -> Meaning:
-        start = _date(rng)
-        end = start + datetime.timedelta(days=rng.randint(most_days // 10 + 1, most_days))
-        return lambda voice: voice.interval(start, end, skeleton)
-
-    return kind
+    return _kind(say, _date, _from(most_days // 10 + 1, most_days))
 
 
-def _week(rng: Random, stock: Stock) -> Meaning:
-    week, year = rng.randint(1, 52), _date(rng).year
-    return lambda voice: voice.week(week, year)
+def _relative(voice: Voice, unit: str, n: int, sign: int) -> str:
+    return voice.relative(sign * n, unit)
 
 
-def _relative_kind(sign: int) -> Kind:
-    def kind(rng: Random, stock: Stock) -> Meaning:
-        unit, n = rng.choice(list(SECONDS)), rng.randint(3, 99)
-        return lambda voice: voice.relative(sign * n, unit)
-
-    return kind
+def _relative_in_words(voice: Voice, unit: str, n: int, sign: int) -> str:
+    return voice.in_words(_relative(voice, unit, n, sign), n)
 
 
-def _relative_in_words_kind(sign: int) -> Kind:
-    def kind(rng: Random, stock: Stock) -> Meaning:
-        unit, n = rng.choice(list(SECONDS)), _spoken_count(rng)
-        return lambda voice: voice.in_words(voice.relative(sign * n, unit), n)
+def _zoned(name: str) -> Kind:
+    def say(voice: Voice, time: datetime.time, code: str) -> str:
+        return f"{voice.time(time)} {voice.name(name, code)}"
 
-    return kind
-
-
-def _spoken_year(rng: Random, stock: Stock) -> Meaning:
-    year = rng.randint(1100, 2037)
-    return lambda voice: voice.spoken(year, "year")
+    return _kind(say, _time, _code(name))
 
 
-def _time_of_day(rng: Random, stock: Stock) -> Meaning:
-    time = _time(rng)
-    return lambda voice: voice.time(time)
+def _span(say: Callable[..., str], ends: Draw, *draws: Draw, **fixed: object) -> Kind:
+    """From one value to another, with what both are of."""
 
+    def say_both(voice: Voice, ends: Sequence[int], *of: str) -> str:
+        return voice.span(*(say(voice, end, *of, **fixed) for end in ends))
 
-def _zoned_kind(name: str) -> Kind:
-    def kind(rng: Random, stock: Stock) -> Meaning:
-        time, code = _time(rng), rng.choice(stock[name])
-        return lambda voice: f"{voice.time(time)} {voice.name(name, code)}"
-
-    return kind
-
-
-def _time_interval(rng: Random, stock: Stock) -> Meaning:
-    start, end = sorted((_time(rng), _time(rng)))
-    if start == end:
-        end = end.replace(minute=(end.minute + 30) % 60)
-        start, end = sorted((start, end))
-    return lambda voice: voice.time_interval(start, end)
-
-
-def _money_kind(style: str) -> Kind:
-    def kind(rng: Random, stock: Stock) -> Meaning:
-        amount, code = _amount(rng), rng.choice(stock["currency"])
-        return lambda voice: voice.money(amount, code, style)
-
-    return kind
-
-
-def _money_in_words(rng: Random, stock: Stock) -> Meaning:
-    n, code = _spoken_count(rng), rng.choice(stock["currency"])
-    return lambda voice: voice.money_in_words(n, code)
-
-
-def _spoken_money(rng: Random, stock: Stock) -> Meaning:
-    whole, cents = _spoken_count(rng), _spoken_count(rng)
-    code = rng.choice(("EUR", "GBP", "USD"))
-    return lambda voice: voice.spoken_money(whole, cents, code)
-
-
-def _measure(rng: Random, stock: Stock) -> Meaning:
-    n, unit = _count(rng), rng.choice(stock["unit"])
-    return lambda voice: voice.unit(n, unit)
-
-
-def _measure_in_words(rng: Random, stock: Stock) -> Meaning:
-    n, unit = _spoken_count(rng), rng.choice(stock["unit"])
-    return lambda voice: voice.in_words(voice.unit(n, unit), n)
-
-
-def _rate(rng: Random, stock: Stock) -> Meaning:
-    n, (unit, per) = _count(rng), rng.choice(RATES)
-    return lambda voice: voice.rate(n, unit, per)
-
-
-def _range(rng: Random) -> tuple[int, int]:
-    low = _count(rng)
-    return low, low + _count(rng)
-
-
-def _money_span(rng: Random, stock: Stock) -> Meaning:
-    (low, high), code = _range(rng), rng.choice(stock["currency"])
-    return lambda voice: voice.span(voice.money(low, code, "name"), voice.money(high, code, "name"))
-
-
-def _measure_span(rng: Random, stock: Stock) -> Meaning:
-    (low, high), unit = _range(rng), rng.choice(stock["unit"])
-    return lambda voice: voice.span(voice.unit(low, unit), voice.unit(high, unit))
-
-
-def _percent_span(rng: Random, stock: Stock) -> Meaning:
-    low, high = sorted(rng.sample(range(3, 101), 2))
-    return lambda voice: voice.span(voice.percent(low), voice.percent(high))
-
-
-def _percent(rng: Random, stock: Stock) -> Meaning:
-    hundredths = rng.randint(3, 100)
-    return lambda voice: voice.percent(hundredths)
-
-
-def _compact(rng: Random, stock: Stock) -> Meaning:
-    n = rng.randint(3, 99) * 10 ** rng.choice((6, 9))
-    return lambda voice: voice.compact(n)
-
-
-def _decimal(rng: Random, stock: Stock) -> Meaning:
-    value = Decimal(_count(rng)) + Decimal(rng.randint(1, 9)) / 10
-    return lambda voice: voice.decimal(value)
-
-
-def _cardinal(rng: Random, stock: Stock) -> Meaning:
-    # Below a thousand, so that no cardinal is taken for a year.
-    n = rng.randint(3, 999)
-    return lambda voice: voice.spoken(n, "cardinal")
-
-
-def _ordinal(rng: Random, stock: Stock) -> Meaning:
-    n = rng.randint(3, 100)
-    return lambda voice: voice.spoken(n, "ordinal")
+    return _kind(say_both, ends, *draws)
 
 
 def naming(name: str, code: str) -> Meaning:
@@ -253,68 +187,74 @@ def naming(name: str, code: str) -> Meaning:
     return lambda voice: voice.name(name, code)
 
 
-def _name_kind(name: str) -> Kind:
-    def kind(rng: Random, stock: Stock) -> Meaning:
-        return naming(name, rng.choice(stock[name]))
+def _named(name: str) -> Kind:
+    return lambda rng, stock: naming(name, rng.choice(stock[name]))
 
-    return kind
 
+_time_unit = _one_of(*SECONDS)
 
 KINDS: dict[str, dict[str, Kind]] = {
     "date": {
-        "full date": _date_kind("full"),
-        "long date": _date_kind("long"),
-        "abbreviated date": _skeleton_kind("yMMMEd"),
-        "short date": _date_kind("short"),
-        "day and month": _skeleton_kind("MMMMd"),
-        "date with era": _skeleton_kind("GyMMMd"),
-        "days": _interval_kind("yMMMd", 25),
-        "weekdays": _interval_kind("yMMMEd", 25),
+        "full date": _kind(Voice.date, _date, style="full"),
+        "long date": _kind(Voice.date, _date, style="long"),
+        "abbreviated date": _kind(Voice.skeleton, _date, skeleton="yMMMEd"),
+        "short date": _kind(Voice.date, _date, style="short"),
+        "day and month": _kind(Voice.skeleton, _date, skeleton="MMMMd"),
+        "date with era": _kind(Voice.skeleton, _date, skeleton="GyMMMd"),
+        "days": _interval("yMMMd", 25),
+        "weekdays": _interval("yMMMEd", 25),
     },
     "period": {
-        "month and year": _skeleton_kind("yMMMM"),
-        "quarter": _skeleton_kind("yQQQQ"),
-        "week": _week,
-        "months": _interval_kind("yMMMM", 300),
-        "years": _interval_kind("y", 4000),
-        "year in words": _spoken_year,
-        "ahead": _relative_kind(1),
-        "ago": _relative_kind(-1),
-        "ahead in words": _relative_in_words_kind(1),
-        "ago in words": _relative_in_words_kind(-1),
+        "month and year": _kind(Voice.skeleton, _date, skeleton="yMMMM"),
+        "quarter": _kind(Voice.skeleton, _date, skeleton="yQQQQ"),
+        "week": _kind(Voice.week, _from(1, 52), _year),
+        "months": _interval("yMMMM", 300),
+        "years": _interval("y", 4000),
+        "year in words": _kind(Voice.spoken, _from(1100, 2037), form="year"),
+        "ahead": _kind(_relative, _time_unit, _from(3, 99), sign=1),
+        "ago": _kind(_relative, _time_unit, _from(3, 99), sign=-1),
+        "ahead in words": _kind(_relative_in_words, _time_unit, _spoken_count, sign=1),
+        "ago in words": _kind(_relative_in_words, _time_unit, _spoken_count, sign=-1),
     },
     "time": {
-        "time": _time_of_day,
-        "time in zone": _zoned_kind("zone"),
-        "time at place": _zoned_kind("local time"),
-        "times": _time_interval,
+        "time": _kind(Voice.time, _time),
+        "time in zone": _zoned("zone"),
+        "time at place": _zoned("local time"),
+        "times": _kind(lambda voice, times: voice.time_interval(*times), _two_times),
     },
     "amount": {
-        "money by name": _money_kind("name"),
-        "money by symbol": _money_kind("standard"),
-        "money in words": _money_in_words,
-        "money and cents in words": _spoken_money,
-        "measure": _measure,
-        "measure in words": _measure_in_words,
-        "rate": _rate,
-        "percent": _percent,
-        "compact number": _compact,
-        "decimal number": _decimal,
-        "cardinal": _cardinal,
-        "ordinal": _ordinal,
+        "money by name": _kind(Voice.money, _amount, _code("currency"), style="name"),
+        "money by symbol": _kind(Voice.money, _amount, _code("currency"), style="standard"),
+        "money in words": _kind(Voice.money_in_words, _spoken_count, _code("currency")),
+        "money and cents in words": _kind(
+            Voice.spoken_money, _spoken_count, _spoken_count, _one_of("EUR", "GBP", "USD")
+        ),
+        "measure": _kind(Voice.unit, _count, _code("unit")),
+        "measure in words": _kind(
+            lambda voice, n, unit: voice.in_words(voice.unit(n, unit), n),
+            _spoken_count,
+            _code("unit"),
+        ),
+        "rate": _kind(lambda voice, n, rate: voice.rate(n, *rate), _count, _one_of(*RATES)),
+        "percent": _kind(Voice.percent, _from(3, 100)),
+        "compact number": _kind(Voice.compact, _round_number),
+        "decimal number": _kind(Voice.decimal, _with_one_decimal),
+        # Below a thousand, so that no cardinal is taken for a year.
+        "cardinal": _kind(Voice.spoken, _from(3, 999), form="cardinal"),
+        "ordinal": _kind(Voice.spoken, _from(3, 100), form="ordinal"),
     },
     "span": {
-        "money": _money_span,
-        "measure": _measure_span,
-        "percent": _percent_span,
+        "money": _span(Voice.money, _range, _code("currency"), style="name"),
+        "measure": _span(Voice.unit, _range, _code("unit")),
+        "percent": _span(Voice.percent, _two_percentages),
     },
     "name": {
-        "territory": _name_kind("territory"),
-        "language": _name_kind("language"),
-        "currency": _name_kind("currency"),
-        "unit": _name_kind("unit name"),
-        "month": _name_kind("month"),
-        "weekday": _name_kind("weekday"),
+        "territory": _named("territory"),
+        "language": _named("language"),
+        "currency": _named("currency"),
+        "unit": _named("unit name"),
+        "month": _named("month"),
+        "weekday": _named("weekday"),
     },
-    "dialect": {"dialect": _name_kind("dialect")},
+    "dialect": {"dialect": _named("dialect")},
 }

@@ -118,7 +118,7 @@ def test_a_language_keeps_its_own_names_whatever_was_spoken_before():
 def test_styles_that_the_source_does_not_tell_apart_are_left_out():
     # German writes March in full in "4. März 2025" where English has Mar or March.
     def abbreviated(rng, stock):
-        date = cldr_content._date(rng)
+        date = cldr_content._date(rng, stock)
         return lambda voice: voice.skeleton(date, "yMMMd")
 
     german = cldr.Speaker(Voice("de"), Voice("en"))
