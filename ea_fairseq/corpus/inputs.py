@@ -184,16 +184,6 @@ def files_of(sources: Sources) -> dict[str, Path]:
     return {name: files[name] for name in sorted(files)}
 
 
-def checksums(files: dict[str, Path]) -> dict[str, str]:
-    """The SHA-256 of every input file, by name."""
-    return {name: sha256(file) for name, file in files.items()}
-
-
-def sizes(files: dict[str, Path]) -> dict[str, int]:
-    """The bytes of every input file, by name."""
-    return {name: file.stat().st_size for name, file in files.items()}
-
-
 def unpack(sources: Sources, folder: Path) -> Sources:
     """Extracts what is inside archives into `folder`; returns the sources that point there."""
     wanted: dict[Path, dict[str, Path]] = {}

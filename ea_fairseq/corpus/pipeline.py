@@ -14,7 +14,6 @@ import sys
 from collections import Counter
 from collections.abc import Callable
 from contextlib import ExitStack
-from dataclasses import dataclass
 from functools import lru_cache, partial
 from importlib.metadata import version
 from itertools import chain
@@ -76,15 +75,21 @@ def prepare(
     """
     if "," in str(output):  # fairseq-preprocess takes it as a separator
         raise ValueError(f"{output}: fairseq-preprocess cannot take a path with a comma")
-    wanted = _Wanted(corpus, folder, output, raw, downloads)
     with locked(output, shared=True):  # runs that use it need not end first
-        if done := wanted.found():
+        if done := _found(corpus, folder, output, raw):
             return _report("already prepared", output, done)
     with locked(output):
-        if done := wanted.found():
+        if done := _found(corpus, folder, output, raw):
             return _report("already prepared", output, done)
-        sources = wanted.sources()
-        state = wanted.state(sources)
+        sources = inputs.locate(corpus, folder, raw, downloads)
+        files = inputs.files_of(sources)
+        state = {
+            "settings": data_settings(corpus),
+            "test_sets": subsets(corpus.test_sets),
+            "inputs": {name: sha256(file) for name, file in files.items()},
+            "input_bytes": {name: file.stat().st_size for name, file in files.items()},
+            "steps": {},
+        }
         begun = read_json_or_none(output / STATE)
         if begun is not None and begun == {**state, "steps": begun["steps"]}:
             state = begun
@@ -97,49 +102,23 @@ def prepare(
         return _report("prepared", output, done, unknown_words(corpus, output / "tok"))
 
 
-@dataclass(frozen=True)
-class _Wanted:
-    """What is to be prepared; arguments as of `prepare`."""
-
-    corpus: Corpus
-    folder: Path
-    output: Path
-    raw: Path | None
-    downloads: Path
-
-    def sources(self) -> inputs.Sources:
-        """The original files, downloaded where that is asked for."""
-        return inputs.locate(self.corpus, self.folder, self.raw, self.downloads)
-
-    def state(self, sources: inputs.Sources) -> dict:
-        """What state.json says before the first step."""
-        files = inputs.files_of(sources)
-        return {
-            "settings": data_settings(self.corpus),
-            "test_sets": subsets(self.corpus.test_sets),
-            "inputs": inputs.checksums(files),
-            "input_bytes": inputs.sizes(files),
-            "steps": {},
-        }
-
-    def found(self) -> dict | None:
-        """The content of prepared.json where all of it is there already; else None."""
-        done = read_json_or_none(self.output / FINAL)
-        complete = all((self.output / name).exists() for name in MADE)
-        if not complete or done is None:
-            return None
-        # Downloads are told apart by the settings, which name them, and by their checksums.
-        files = inputs.local_files(self.corpus, self.folder, self.raw)
-        settings, files = inputs.named_as_prepared(done, data_settings(self.corpus), files)
-        # The settings' JSON objects have no order, but the test sets do.
-        if (done["settings"], done["test_sets"]) != (settings, subsets(self.corpus.test_sets)):
-            return None
-        if inputs.corrected(inputs.listed_sha256(self.corpus), done["inputs"]):
-            return None
-        same = done["inputs"].keys() == files.keys() and all(
-            file is None or sha256(file) == done["inputs"][name] for name, file in files.items()
-        )
-        return done if same else None
+def _found(corpus: Corpus, folder: Path, output: Path, raw: Path | None) -> dict | None:
+    """The content of prepared.json where all that is wanted is there already; else None."""
+    done = read_json_or_none(output / FINAL)
+    if done is None or not all((output / name).exists() for name in MADE):
+        return None
+    # Downloads are told apart by the settings, which name them, and by their checksums.
+    files = inputs.local_files(corpus, folder, raw)
+    settings, files = inputs.named_as_prepared(done, data_settings(corpus), files)
+    # The settings' JSON objects have no order, but the test sets do.
+    if (done["settings"], done["test_sets"]) != (settings, subsets(corpus.test_sets)):
+        return None
+    if inputs.corrected(inputs.listed_sha256(corpus), done["inputs"]):
+        return None
+    same = done["inputs"].keys() == files.keys() and all(
+        file is None or sha256(file) == done["inputs"][name] for name, file in files.items()
+    )
+    return done if same else None
 
 
 def data_settings(corpus: Corpus) -> dict:
@@ -416,45 +395,24 @@ def _learn(corpus: Corpus, tok: Path, codes: Path, workers: int) -> None:
 
 def _split(corpus: Corpus, tok: Path, codes: Path, bpe: Path, workers: int) -> dict[str, int]:
     """Writes bpe/; returns the number of pairs of each split."""
+    counts = dict.fromkeys(corpus.splits, 0)
     with new_folder(bpe) as folder:
-        counts = {
-            split: split_text(corpus, split, tok, codes, folder, workers) for split in corpus.splits
-        }
+        for split in counts:
+            names = [f"{split}.{lang}" for lang in corpus.languages]
+            pairs = zip(*(subwords.read_tokens(tok / name) for name in names), strict=True)
+            function = partial(split_chunk, corpus, split, codes)
+            with ExitStack() as stack:
+                writers = [stack.enter_context(LineWriter(folder / name)) for name in names]
+                for chunk in ordered_map(function, pairs, workers, f"{corpus.subword} {split}"):
+                    counts[split] += len(chunk)
+                    for pair in chunk:
+                        for writer, line in zip(writers, pair, strict=True):
+                            writer.write(line)
     for split, count in counts.items():
         if count == 0:
             what = "line" if corpus.language else "pair of sentences"
             raise ValueError(f"{split}: no {what} is left: see clean, hold_out")
     return counts
-
-
-def split_text(
-    corpus: Corpus, split: str, tok: Path, codes: Path, folder: Path, workers: int
-) -> int:
-    """Splits one of tok/'s pairs of files, or its one file, into subwords.
-
-    Args:
-        corpus: the settings.
-        split: train, valid or a test set.
-        tok: folder of the tokenised files.
-        codes: BPE codes or sentencepiece model.
-        folder: where to write.
-        workers: number of processes.
-
-    Returns:
-        Number of pairs written.
-    """
-    names = [f"{split}.{lang}" for lang in corpus.languages]
-    pairs = zip(*(subwords.read_tokens(tok / name) for name in names), strict=True)
-    function = partial(split_chunk, corpus, split, codes)
-    count = 0
-    with ExitStack() as stack:
-        writers = [stack.enter_context(LineWriter(folder / name)) for name in names]
-        for chunk in ordered_map(function, pairs, workers, f"{corpus.subword} {split}"):
-            count += len(chunk)
-            for pair in chunk:
-                for writer, line in zip(writers, pair, strict=True):
-                    writer.write(line)
-    return count
 
 
 def split_chunk(corpus: Corpus, split: str, codes: Path, pairs: list[Pair]) -> list[Pair]:
