@@ -98,19 +98,19 @@ class Speaker:
         source, target = zip(*pieces, strict=True)
         return _plain(join(self.source, *source)), _plain(join(self.target, *target))
 
-    def _list(self, pieces: Sequence[Piece], style: str) -> Piece:
-        return self._join(lambda voice, *items: voice.list(items, style), *pieces)
+    def _list(self, rng: Random, pieces: Sequence[Piece]) -> Piece:
+        """A, B and C, or A, B or C; what was drawn twice is there once."""
+        style = rng.choice(LIST_STYLES)
+        return self._join(lambda voice, *items: voice.list(items, style), *dict.fromkeys(pieces))
 
     def _alike(self, rng: Random, family: str, size: int) -> Piece:
         """A list of things of one kind: A, B and C."""
         kind = rng.choice(self.kinds[family])
-        pieces = [self._draw(rng, kind) for _ in range(size)]
-        return self._list(list(dict.fromkeys(pieces)), rng.choice(LIST_STYLES))
+        return self._list(rng, [self._draw(rng, kind) for _ in range(size)])
 
     def _mixed(self, rng: Random, size: int) -> Piece:
         """A list of amounts of any kind."""
-        pieces = [self._one(rng, "amount") for _ in range(size)]
-        return self._list(list(dict.fromkeys(pieces)), rng.choice(LIST_STYLES))
+        return self._list(rng, [self._one(rng, "amount") for _ in range(size)])
 
     # Sentences
 
@@ -145,18 +145,6 @@ class Speaker:
 
     def _trouble(self) -> str:
         return f"cannot make sentences from {self.source.language} to {self.target.language}"
-
-
-def known_languages() -> list[str]:
-    """Codes of the languages that both Babel and num2words know."""
-    known = []
-    for code in sorted(CONVERTER_CLASSES):
-        try:
-            Locale.parse(code)
-        except (UnknownLocaleError, ValueError):
-            continue
-        known.append(code)
-    return known
 
 
 def distinct_pairs(
@@ -235,8 +223,16 @@ def generate_alone(language: str, sizes: dict[str, int], seed: int) -> dict[str,
     return {split: [pair[:1] for pair in drawn] for split, drawn in pairs.items()}
 
 
+def _is_in_babel(code: str) -> bool:
+    try:
+        Locale.parse(code)
+    except (UnknownLocaleError, ValueError):
+        return False
+    return True
+
+
 def _check_known(key: str, language: str) -> None:
-    known = known_languages()
+    known = [code for code in sorted(CONVERTER_CLASSES) if _is_in_babel(code)]
     if language not in known:
         raise ValueError(
             f"{key} is {language!r}: choose one of {', '.join(known)} "

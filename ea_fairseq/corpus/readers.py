@@ -4,13 +4,15 @@ Lines end at line feeds only. Python's text mode would also break lines at carri
 str.splitlines() at U+2028 and others: one such character would shift all later pairs.
 """
 
+import contextlib
 import gzip
 import html
 import re
+import sys
 import zlib
 from collections.abc import Callable, Iterator
 from functools import partial
-from pathlib import Path
+from typing import IO
 
 from .inputs import Source
 
@@ -46,18 +48,26 @@ def read_pairs(*sources: Source) -> Iterator[Pair]:
         )
 
 
+@contextlib.contextmanager
+def _opened(source: Source) -> Iterator[IO[bytes]]:
+    opener = gzip.open if source.file.suffix == ".gz" else open
+    try:
+        with opener(source.file, "rb") as file:
+            yield file
+    except (EOFError, gzip.BadGzipFile, zlib.error) as error:
+        raise ValueError(f"{source.label}: broken gzip file ({error})") from error
+
+
 def read_lines(source: Source) -> Iterator[str]:
     """One sentence a line, gzipped where the name ends in .gz."""
     number = 0
     try:
-        with _open(source.file) as file:
+        with _opened(source) as file:
             for number, line in enumerate(file, start=1):
                 text = line.removesuffix(b"\n").decode("utf-8")
                 yield text.removeprefix("\ufeff") if number == 1 else text
     except UnicodeDecodeError as error:
         raise ValueError(f"{source.label}: line {number} is not valid UTF-8 ({error})") from error
-    except (EOFError, gzip.BadGzipFile, zlib.error) as error:
-        raise ValueError(f"{source.label}: broken gzip file ({error})") from error
 
 
 def read_bytes(source: Source) -> Iterator[str]:
@@ -65,21 +75,16 @@ def read_bytes(source: Source) -> Iterator[str]:
 
     A line that the end of the span cuts is a line as well.
     """
-    try:
-        with _open(source.file) as file:
-            left = None
-            if source.span is not None:
-                first, end = source.span
-                file.seek(first)
-                left = end - first
-            while left != 0 and (line := file.readline() if left is None else file.readline(left)):
-                left = left if left is None else left - len(line)
-                yield " ".join([_NUMBERS[byte] for byte in line.removesuffix(b"\n")])
-    except (EOFError, gzip.BadGzipFile, zlib.error) as error:
-        raise ValueError(f"{source.label}: broken gzip file ({error})") from error
-    if left:
+    first, end = source.span or (0, sys.maxsize)
+    left = end - first
+    with _opened(source) as file:
+        file.seek(first)
+        while line := file.readline(left):  # of 0 bytes at the end of the span
+            left -= len(line)
+            yield " ".join([_NUMBERS[byte] for byte in line.removesuffix(b"\n")])
+    if source.span and left:
         raise ValueError(
-            f"{source.label}: ends {left} bytes before byte {source.span[1]}, the end of its span"
+            f"{source.label}: ends {left} bytes before byte {end}, the end of its span"
         )
 
 
@@ -128,7 +133,3 @@ FORMATS: dict[str, Callable[[Source], Iterator[str]]] = {
     "tsv ref": partial(read_column, 1),
     "bytes": read_bytes,
 }
-
-
-def _open(path: Path):
-    return gzip.open(path, "rb") if path.suffix == ".gz" else open(path, "rb")

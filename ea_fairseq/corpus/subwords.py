@@ -41,8 +41,10 @@ def learn(
         path: the codes, or the sentencepiece model.
         tags: what lines may begin with that is no text to learn from.
     """
-    function = _learn_bpe if kind == "bpe" else _learn_sentencepiece
-    function(files, size, seed, workers, path, tags)
+    if kind == "bpe":
+        _learn_bpe(files, size, workers, path, tags)
+    else:  # not by several processes: text and seed give the same pieces on any machine
+        _learn_sentencepiece(files, size, seed, path, tags)
 
 
 def read_tokens(path: Path, without: Collection[str] = ()) -> Iterator[str]:
@@ -57,9 +59,8 @@ def _count(lines: list[str]) -> Counter:
 
 
 def _learn_bpe(
-    files: list[Path], size: int, seed: int, workers: int, path: Path, tags: Collection[str]
+    files: list[Path], size: int, workers: int, path: Path, tags: Collection[str]
 ) -> None:
-    del seed  # nothing is drawn at random
     words: Counter = Counter()
     for file in files:
         lines = read_tokens(file, tags)
@@ -89,11 +90,10 @@ def _without_rarest(words: Counter, most: int) -> Counter:
 
 
 def _learn_sentencepiece(
-    files: list[Path], size: int, seed: int, workers: int, path: Path, tags: Collection[str]
+    files: list[Path], size: int, seed: int, path: Path, tags: Collection[str]
 ) -> None:
     import sentencepiece
 
-    del workers  # the same text and seed are to give the same pieces on any machine
     model = io.BytesIO()
     sentencepiece.set_random_generator_seed(seed)
     try:

@@ -37,7 +37,8 @@ def without_marks(subwords: Iterable[str], kind: str) -> list[str]:
 
 def words_of(line: str, kind: str) -> list[str]:
     """The words of a line of subwords, with what Moses escaped as it was."""
-    return [_unescaped(word) for word in join_subwords(line.split(), kind)]
+    words = join_subwords(line.split(), kind)
+    return [_LETTER.sub(lambda match: _MOSES.get(match[0], match[0]), word) for word in words]
 
 
 def hints_of(pieces: Sequence[str], sentences: Sequence[Parse]) -> list[int]:
@@ -126,10 +127,6 @@ def letters(pieces: Sequence[str]) -> tuple[str, list[int]]:
 def _letter(text: str) -> str:
     folded = unicodedata.normalize("NFKD", _MOSES.get(text, text)).casefold()
     return "".join(unicodedata.normalize("NFKD", folded).split())
-
-
-def _unescaped(word: str) -> str:
-    return _LETTER.sub(lambda match: _MOSES.get(match[0], match[0]), word)
 
 
 def _difference(text: str, parsed: str) -> str:
