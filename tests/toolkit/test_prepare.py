@@ -3,11 +3,9 @@
 import gzip
 import io
 import json
-import os
 import random
 import re
 import resource
-import shutil
 import signal
 import subprocess
 import sys
@@ -164,57 +162,45 @@ def test_an_own_corpus_becomes_binary_data_and_a_second_run_does_nothing(own, tm
     assert before == modified(output)
 
 
-def test_unknown_tokens_are_told_by_split_and_language(own, tmp_path, capfd):
-    lines = sentences("de", 200, 5)
-    (own / "a.de").write_bytes(text([*lines[:4], "\u2603 \u2602 \u2708"]))
-    options = own / "corpus.yml", "--output", tmp_path / "out", "--workers", 1
-    for _ in range(2):
-        status, last = run(capfd, *options)
-        assert status == 0, last
-        pieces = " ".join(lines_of(tmp_path / "out" / "bpe" / "a.de")).split()
-        words = (tmp_path / "out" / "bin" / "dict.de.txt").read_text().split()[::2]
-        found = re.search(r"; unknown tokens: (.*)$", last)[1]
-        told = dict(part.removesuffix(" %").split(" ") for part in found.split(", "))
-        # fairseq counts the ends of sentences among the tokens.
-        part = 100 * sum(piece not in words for piece in pieces) / (len(pieces) + 5)
-        assert float(told["a.de"]) == pytest.approx(part, rel=0.01) and "train.de" not in told
-
-
-def test_words_that_training_lacks_are_told_by_split_and_language(own, tmp_path, capfd):
-    lines = ["ein xylophon , ein xylophon .", "ein haus ."]  # 9 words, of which 2 are not known
+def test_what_training_lacks_is_told_by_split_and_language(own, tmp_path, capfd):
+    (own / "a.de").write_bytes(text([*sentences("de", 200, 4), "\u2603 \u2602 \u2708"]))
     training = sentences("de", 0, 60)[:-1] + ["ein haus , ein hund ."]
     (own / "train.de").write_bytes(text(training))
+    lines = ["ein xylophon , ein xylophon .", "ein haus ."]  # 9 words, of which 2 are not known
     (own / "b.de").write_bytes(text(lines * 2))
     (own / "b.en").write_bytes(text(sentences("en", 0, 4)))
-    options = own / "corpus.yml", "--output", tmp_path / "out", "--workers", 1
-    status, last = run(capfd, *options)
+    output = tmp_path / "out"
+    status, last = run(capfd, own / "corpus.yml", "--output", output, "--workers", 1)
     assert status == 0, last
     told = re.search(r"; words that are not in the training text: ([^;]*)", last)[1]
     assert f"b.de {100 * 2 / 9:.1f} %" in told.split(", "), last
     assert "train.de" not in told and "b.en" not in told
+    status, last = run(capfd, own / "corpus.yml", "--output", output)  # prepared already
+    pieces = " ".join(lines_of(output / "bpe" / "a.de")).split()
+    words = (output / "bin" / "dict.de.txt").read_text().split()[::2]
+    found = re.search(r"; unknown tokens: (.*)$", last)[1]
+    told = dict(part.removesuffix(" %").split(" ") for part in found.split(", "))
+    # fairseq counts the ends of sentences among the tokens.
+    part = 100 * sum(piece not in words for piece in pieces) / (len(pieces) + 5)
+    assert float(told["a.de"]) == pytest.approx(part, rel=0.01) and "train.de" not in told
 
 
-def test_one_tsv_is_what_two_files_are(own, tmp_path, capfd):
-    shutil.copytree(own, tmp_path / "tsv")
-    for split in ("train", "dev"):
-        sides = [lines_of(own / f"{split}.{lang}") for lang in ("de", "en")]
-        rows = ["\t".join((*pair, "0.9\tx")) for pair in zip(*sides, strict=True)]
-        (tmp_path / "tsv" / f"{split}.tsv").write_bytes(text(rows))
-        for lang in ("de", "en"):
-            (tmp_path / "tsv" / f"{split}.{lang}").unlink()
-    config = tmp_path / "tsv" / "corpus.yml"
+def test_one_tsv_is_what_two_files_are(own):
+    sides = [lines_of(own / f"train.{lang}") for lang in ("de", "en")]
+    rows = ["\t".join((*pair, "0.9\tx")) for pair in zip(*sides, strict=True)]
+    (own / "train.tsv").write_bytes(text(rows))
+    (own / "dev.tsv").write_bytes(b"Haus\thouse\nHund dog\n")
+    of_tsv = (own / "corpus.yml").read_text()
     for split, name in (("train", "train"), ("valid", "dev")):
-        of_tsv = f"{split}: {{path: {name}.tsv, format: tsv}}"
-        config.write_text(config.read_text().replace(f"{split}: {name}", of_tsv))
-    for folder in (own, tmp_path / "tsv"):
-        status, last = run(capfd, folder / "corpus.yml", "--output", folder / "out")
-        assert status == 0, last
-    for kind in ("raw", "bpe"):
-        for path in sorted((own / "out" / kind).iterdir()):
-            assert path.read_bytes() == (tmp_path / "tsv/out" / kind / path.name).read_bytes()
-    (tmp_path / "tsv" / "dev.tsv").write_bytes(b"Haus\thouse\nHund dog\n")
-    status, last = run(capfd, config, "--output", tmp_path / "bad")
-    assert status != 0 and "dev.tsv: line 2 has no tab" in last
+        of_tsv = of_tsv.replace(f"{split}: {name}", f"{split}: {{path: {name}.tsv, format: tsv}}")
+    found = []
+    for settings in ((own / "corpus.yml").read_text(), of_tsv):
+        (own / "corpus.yml").write_text(settings)
+        sources = inputs.locate(config.load(own / "corpus.yml"), own, None, own)
+        found.append(list(read_pairs(*sources["train"][0])))
+    assert len(found[0]) == 60 and found[0] == found[1]
+    with pytest.raises(ValueError, match=r"dev\.tsv: line 2 has no tab"):
+        list(read_pairs(*sources["valid"][0]))
 
 
 def test_accents_apart_are_joined_where_that_is_asked_for_and_counted_where_not(
@@ -283,42 +269,39 @@ def test_a_stopped_run_goes_on_and_a_changed_input_starts_anew(own, tmp_path, ca
     assert "has 6 sentences" in failure(capfd, list(arguments))
 
 
-@pytest.mark.thorough
-def test_a_killed_run_leaves_no_process_and_the_next_one_finishes(own, tmp_path, capfd):
+@pytest.fixture
+def begun(own, tmp_path):
+    """A preparation of a larger text in its tokenizing, as a process, with the workers' ids."""
     for lang in ("de", "en"):
         (own / f"train.{lang}").write_bytes(text(sentences(lang, 0, 30_000)))
-    output = tmp_path / "out"
     command = [sys.executable, str(ROOT / "scripts" / "prepare.py"), str(own / "corpus.yml")]
-    command += ["--output", str(output), "--workers", "2"]
+    command += ["--output", str(tmp_path / "out"), "--workers", "2"]
     process = subprocess.Popen(command, stderr=subprocess.DEVNULL)
-    wait_for(lambda: (output / ".tok.tmp" / "train.de").exists() and children(process.pid))
-    workers = children(process.pid)
+    children = Path(f"/proc/{process.pid}/task/{process.pid}/children")
+    made = tmp_path / "out" / ".tok.tmp" / "train.de"
+    wait_for(lambda: made.exists() and children.read_text())
+    return process, children.read_text().split()
+
+
+@pytest.mark.thorough
+def test_a_killed_run_leaves_no_process_and_the_next_one_finishes(begun, own, tmp_path, capfd):
+    process, workers = begun
     process.kill()
     process.wait()
     wait_for(lambda: not any(Path(f"/proc/{worker}").exists() for worker in workers))
+    output = tmp_path / "out"
     assert not (output / "tok").exists()
     for lang in ("de", "en"):  # fewer, so that the test is quick
         (own / f"train.{lang}").write_bytes(text(sentences(lang, 0, 60)))
-    assert run(capfd, *command[2:])[0] == 0
+    assert run(capfd, own / "corpus.yml", "--output", output, "--workers", "2")[0] == 0
     assert len(lines_of(output / "tok" / "train.de")) == 60
 
 
-def test_a_run_that_is_asked_to_stop_cleans_up(own, tmp_path):
-    for lang in ("de", "en"):
-        (own / f"train.{lang}").write_bytes(text(sentences(lang, 0, 30_000)))
-    output = tmp_path / "out"
-    command = [sys.executable, str(ROOT / "scripts" / "prepare.py"), str(own / "corpus.yml")]
-    process = subprocess.Popen(
-        [*command, "--output", str(output), "--workers", "2"], stderr=subprocess.DEVNULL
-    )
-    wait_for(lambda: (output / ".tok.tmp" / "train.de").exists() and children(process.pid))
+def test_a_run_that_is_asked_to_stop_cleans_up(begun, tmp_path):
+    process, _ = begun
     process.terminate()
     assert process.wait(timeout=900) == 143
-    assert {path.name for path in output.iterdir()} == {".lock", "state.json"}
-
-
-def children(pid: int) -> list[str]:
-    return Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+    assert {path.name for path in (tmp_path / "out").iterdir()} == {".lock", "state.json"}
 
 
 def test_sentencepiece_restores_the_words(own, tmp_path, capfd):
@@ -505,65 +488,62 @@ def test_archives_that_are_unpacked_already_will_do(tmp_path):
 
 
 def test_own_text_beside_downloads_is_looked_at_again(tmp_path, monkeypatch):
-    """Text translated back that was made anew was "already prepared"."""
     names = [f"{split}.{lang}" for split in ("train", "valid", "test") for lang in ("de", "en")]
+    output, settings = tmp_path / "out", tmp_path / "corpus.yml"
+    output.mkdir()
+    for name in pipeline.MADE:
+        (output / name).touch()
+    for lang in ("de", "en"):
+        (tmp_path / f"back.{lang}").write_text("a\n")
+    back = {f"back.{lang}": tmp_path / f"back.{lang}" for lang in ("de", "en")}
     content = {
         "source_lang": "de",
         "target_lang": "en",
         "files": {"train": ["train", "back"], "valid": "valid", "test": "test"},
         "downloads": [{"urls": ["https://name.invalid/{file}"], "files": dict.fromkeys(names)}],
     }
-    write_json(tmp_path / "corpus.yml", content)  # which is YAML, too
-    for lang in ("de", "en"):
-        (tmp_path / f"back.{lang}").write_text("a\n")
-    corpus = config.load(tmp_path / "corpus.yml")
-    back = {f"back.{lang}": tmp_path / f"back.{lang}" for lang in ("de", "en")}
-    assert inputs.local_files(corpus, tmp_path, None) == back | dict.fromkeys(names)
 
-    output = tmp_path / "out"
-    output.mkdir()
-    for name in pipeline.MADE:
-        (output / name).touch()
-    done = {
-        "settings": pipeline.data_settings(corpus),
-        "test_sets": binarize.subsets(corpus.test_sets),
-    }
-    here = {name: sha256(file) for name, file in back.items()}
-    done |= {"inputs": here | dict.fromkeys(names, "0" * 64)}
-    done |= {"pairs": {}, "training_pairs_read": 2}
-    write_json(output / pipeline.FINAL, done)
+    def corpus():
+        write_json(settings, content)  # which is YAML, too
+        return config.load(settings)
+
+    def say_prepared(of):
+        """Writes a prepared.json with these inputs; returns its content."""
+        done = {"settings": pipeline.data_settings(corpus()), "inputs": of, "pairs": {}}
+        done |= {"test_sets": binarize.subsets(["test"]), "training_pairs_read": 2}
+        write_json(output / pipeline.FINAL, done)
+        return done
+
+    def is_prepared():
+        """Whether nothing is to be downloaded, as each file that is missing would be."""
+        try:
+            return pipeline.prepare(corpus(), tmp_path, output, None, tmp_path, 1) == done
+        except ValueError as error:
+            assert str(error) == "asked for train.de"
+            return False
 
     def fetch(name, *_):
         raise ValueError(f"asked for {name}")
 
     monkeypatch.setattr(inputs, "fetch", fetch)
-    assert pipeline.prepare(corpus, tmp_path, output, None, tmp_path, 1) == done
+    downloaded = dict.fromkeys(names, "0" * 64)
+    assert inputs.local_files(corpus(), tmp_path, None) == back | dict.fromkeys(names)
+    done = say_prepared({name: sha256(file) for name, file in back.items()} | downloaded)
+    assert is_prepared()
     (tmp_path / "back.de").write_text("b\n")
-    with pytest.raises(ValueError, match="asked for train.de"):
-        pipeline.prepare(corpus, tmp_path, output, None, tmp_path, 1)
-    # A checksum that was corrected since is of another file than the one prepared.
+    assert not is_prepared()
     (tmp_path / "back.de").write_text("a\n")
+    # A checksum that was corrected since is of another file than the one prepared.
     for checksum, same in [("0" * 64, True), ("A" * 32, True), ("1" * 64, False)]:
         content["downloads"][0]["files"]["train.en"] = checksum
-        write_json(tmp_path / "corpus.yml", content)
-        corpus = config.load(tmp_path / "corpus.yml")
-        if same:
-            assert pipeline.prepare(corpus, tmp_path, output, None, tmp_path, 1) == done
-        else:
-            with pytest.raises(ValueError, match="asked for train.de"):
-                pipeline.prepare(corpus, tmp_path, output, None, tmp_path, 1)
+        assert is_prepared() == same
     # A trial with a few lines of one's own, under names that are no download's, is other text.
     content["files"]["train"], content["downloads"][0]["files"] = "train", dict.fromkeys(names)
-    write_json(tmp_path / "corpus.yml", content)
-    corpus = config.load(tmp_path / "corpus.yml")
-    assert inputs.local_files(corpus, tmp_path, None) == dict.fromkeys(names)
-    done |= {"settings": pipeline.data_settings(corpus), "inputs": dict.fromkeys(names, "0" * 64)}
-    write_json(output / pipeline.FINAL, done)
-    assert pipeline.prepare(corpus, tmp_path, output, None, tmp_path, 1) == done
-    done["inputs"] = {f"unpacked/{name}": "0" * 64 for name in names}
-    write_json(output / pipeline.FINAL, done)
-    with pytest.raises(ValueError, match="asked for train.de"):
-        pipeline.prepare(corpus, tmp_path, output, None, tmp_path, 1)
+    assert inputs.local_files(corpus(), tmp_path, None) == dict.fromkeys(names)
+    done = say_prepared(downloaded)
+    assert is_prepared()
+    done = say_prepared({f"unpacked/{name}": "0" * 64 for name in names})
+    assert not is_prepared()
 
 
 def test_with_raw_nothing_is_taken_from_elsewhere(tmp_path):
@@ -590,48 +570,34 @@ def test_with_raw_nothing_is_taken_from_elsewhere(tmp_path):
         inputs.locate(corpus, tmp_path, tmp_path / "raw", tmp_path)
 
 
-def test_text_that_is_trained_on_is_no_test_set(tmp_path):
-    for lang in ("de", "en"):
-        (tmp_path / f"all.{lang}").write_text("a\nb\nc\n")
-        (tmp_path / f"other.{lang}").write_text("a\n")
-    for valid, test in (("all", "other"), ("other", "all")):
-        (tmp_path / "corpus.yml").write_text(
-            "source_lang: de\ntarget_lang: en\n"
-            f"files: {{train: [other2, all], valid: {valid}, test: {test}}}\n"
-        )
-        for lang in ("de", "en"):
-            (tmp_path / f"other2.{lang}").write_text("x\n")
-        corpus = config.load(tmp_path / "corpus.yml")
-        split = "valid" if valid == "all" else "test"
-        with pytest.raises(ValueError, match=rf"files: {split} is .*/all\.de, which train is too"):
-            inputs.locate(corpus, tmp_path, None, tmp_path)
+PAIRS = "source_lang: de\ntarget_lang: en\nfiles: {train: [third, all], valid: %s, test: %s}\n"
+BYTES = "language: en\nsubword: none\nfiles:\n" + "".join(
+    f"  {split}: {{path: {path}, format: bytes%s}}\n"
+    for split, path in (("train", "all.de"), ("test", "all.de"), ("valid", "other.de"))
+)
 
 
 @pytest.mark.parametrize(
-    ("train", "test", "refused"),
+    ("settings", "values", "refused"),
     [
-        ("[0, 90]", "[85, 95]", True),
-        ("[0, 90]", "[90, 95]", False),
-        ("[10, 20]", None, True),
-        (None, "[85, 95]", True),
+        (PAIRS, ("all", "other"), "valid"),
+        (PAIRS, ("other", "all"), "test"),
+        (BYTES, (", span: [0, 90]", ", span: [85, 95]", ""), "test"),
+        (BYTES, (", span: [0, 90]", ", span: [90, 95]", ""), None),
+        (BYTES, (", span: [10, 20]", "", ""), "test"),
+        (BYTES, ("", ", span: [85, 95]", ""), "test"),
     ],
 )
-def test_bytes_that_are_trained_on_are_no_test_set(tmp_path, train, test, refused):
-    (tmp_path / "all").write_bytes(b"x" * 100)
-    parts = {
-        split: "{path: all, format: bytes" + (f", span: {span}" if span else "") + "}"
-        for split, span in (("train", train), ("test", test))
-    }
-    (tmp_path / "other").write_bytes(b"y" * 100)
-    (tmp_path / "corpus.yml").write_text(
-        f"language: en\nsubword: none\nfiles:\n  train: {parts['train']}\n"
-        f"  valid: {{path: other, format: bytes}}\n  test: {parts['test']}\n"
-    )
+def test_what_is_trained_on_is_no_test_set(tmp_path, settings, values, refused):
+    for name in ("all", "other", "third"):
+        for lang in ("de", "en"):
+            (tmp_path / f"{name}.{lang}").write_text(f"{name}\n" * 30)
+    (tmp_path / "corpus.yml").write_text(settings % values)
     corpus = config.load(tmp_path / "corpus.yml")
-    if not refused:
+    if refused is None:
         assert inputs.locate(corpus, tmp_path, None, tmp_path)
         return
-    with pytest.raises(ValueError, match="files: test is .*all, which train is too"):
+    with pytest.raises(ValueError, match=rf"files: {refused} is .*/all\.de, which train is too"):
         inputs.locate(corpus, tmp_path, None, tmp_path)
 
 
@@ -677,32 +643,33 @@ def failure(capfd, arguments: list) -> str:
     return last.removeprefix("prepare.py: error: ")
 
 
-@pytest.mark.parametrize("damage", ["cut", "noise", "empty", "html", "flipped"])
-def test_a_bad_archive_is_named(ted, capfd, damage):
+def damaged(change):
+    """What changes the bytes of an archive."""
+    return lambda archive: archive.write_bytes(change(archive.read_bytes()))
+
+
+MEMBER = "de-en/IWSLT14.TEDX.dev2012.de-en.en.xml"
+OTHERS = {name: data for name, data in ted_files(40).items() if name != MEMBER}
+BROKEN = "{archive}: broken archive ("
+BAD_ARCHIVES = {
+    "cut": (damaged(lambda data: data[: len(data) // 2]), BROKEN),
+    "noise": (damaged(lambda data: random.Random(1).randbytes(5000)), BROKEN),
+    "empty": (damaged(lambda data: b""), BROKEN),
+    "html": (damaged(lambda data: b"<html>404 not found</html>"), BROKEN),
+    "flipped": (damaged(lambda data: data[:999] + bytes([data[999] ^ 255]) + data[1000:]), BROKEN),
+    "one member": (lambda archive: write_tar(archive, OTHERS), f"{{archive}}: holds no {MEMBER}"),
+    "missing": (Path.unlink, "{archive.parent}: found none of de-en.tgz, de-en/train.tags"),
+}
+
+
+@pytest.mark.parametrize(("change", "message"), BAD_ARCHIVES.values(), ids=BAD_ARCHIVES)
+def test_a_bad_archive_is_named(ted, capfd, change, message):
     arguments, archive = ted
-    data = archive.read_bytes()
-    archive.write_bytes(
-        {
-            "cut": data[: len(data) // 2],
-            "noise": random.Random(1).randbytes(5000),
-            "empty": b"",
-            "html": b"<html>404 not found</html>",
-            "flipped": data[:1000] + bytes([data[1000] ^ 255]) + data[1001:],
-        }[damage]
-    )
-    assert failure(capfd, arguments).startswith(f"{archive}: broken archive (")
+    change(archive)
+    assert failure(capfd, arguments).startswith(message.format(archive=archive))
 
 
-def test_a_missing_member_is_named(ted, capfd):
-    arguments, archive = ted
-    members = ted_files(40)
-    del members["de-en/IWSLT14.TEDX.dev2012.de-en.en.xml"]
-    write_tar(archive, members)
-    message = failure(capfd, arguments)
-    assert message == f"{archive}: holds no de-en/IWSLT14.TEDX.dev2012.de-en.en.xml"
-
-
-def test_members_cannot_write_elsewhere(ted, capfd, tmp_path):
+def test_members_cannot_write_elsewhere(ted, tmp_path):
     arguments, archive = ted
     write_tar(archive, {"../escaped": b"x", "/tmp/escaped": b"x", **ted_files(40)})
     sources = inputs.locate(config.load(arguments[0]), tmp_path, archive.parent, tmp_path)
@@ -710,13 +677,6 @@ def test_members_cannot_write_elsewhere(ted, capfd, tmp_path):
     inputs.unpack(sources, tmp_path / "extracted")
     assert not (tmp_path / "escaped").exists()
     assert len(list((tmp_path / "extracted").iterdir())) == 12
-
-
-def test_a_missing_file_is_named_with_the_folder(ted, capfd):
-    arguments, archive = ted
-    archive.unlink()
-    message = failure(capfd, arguments)
-    assert message.startswith(f"{archive.parent}: found none of de-en.tgz, de-en/train.tags")
 
 
 def test_a_wrong_checksum_is_named(tmp_path, capfd):
@@ -730,18 +690,34 @@ def test_a_wrong_checksum_is_named(tmp_path, capfd):
     assert "expected 726e39b2" in message
 
 
-def test_mismatched_line_counts_are_named(own, tmp_path, capfd):
-    (own / "a.en").write_bytes(text(sentences("en", 200, 4)))
-    message = failure(capfd, [own / "corpus.yml", "--output", tmp_path / "out", "--workers", 2])
-    assert message.startswith(f"{own / 'a.de'} has 5 sentences, {own / 'a.en'} has 4")
+#: Files beside an own corpus, or None for its corpus.yml -> what they become; options; message.
+FAILURES = {
+    "lines": (
+        {"a.en": text(sentences("en", 200, 4))},
+        ["--workers", "2"],
+        "{own}/a.de has 5 sentences, {own}/a.en has 4",
+    ),
+    "UTF-8": (
+        {"train.en": text(sentences("en", 0, 41)) + b"caf\xe9\n" + text(sentences("en", 42, 18))},
+        ["--workers", "2"],
+        "{own}/train.en: line 42 is not valid UTF-8",
+    ),
+    "workers": ({}, ["--workers", "0"], "--workers is 0"),
+    "raw": ({}, ["--raw", "/nowhere"], "--raw is /nowhere: no such folder"),
+    "source": ({}, ["--source-lang", "en"], "source_lang and target_lang are both 'en'"),
+    "target": ({}, ["--target-lang", "fr"], "found none of train.fr, train.fr.gz"),
+    "corpus": ({"corpus.yml": None}, [], "{own}/corpus.yml"),
+}
 
 
-def test_broken_utf8_in_the_middle_of_training_text_is_named(own, tmp_path, capfd):
-    lines = text(sentences("en", 0, 60)).split(b"\n")
-    lines[41] = b"caf\xe9"
-    (own / "train.en").write_bytes(b"\n".join(lines))
-    message = failure(capfd, [own / "corpus.yml", "--output", tmp_path / "out", "--workers", 2])
-    assert message.startswith(f"{own / 'train.en'}: line 42 is not valid UTF-8")
+@pytest.mark.parametrize(("files", "options", "message"), FAILURES.values(), ids=FAILURES)
+def test_what_is_wrong_is_named(own, tmp_path, capfd, files, options, message):
+    for name, content in files.items():
+        (own / name).unlink()
+        if content is not None:
+            (own / name).write_bytes(content)
+    arguments = [own / "corpus.yml", "--output", tmp_path / "out", *options]
+    assert message.format(own=own) in failure(capfd, arguments)
 
 
 def test_a_corpus_that_cleaning_empties_is_an_error(own, tmp_path, capfd):
@@ -771,15 +747,6 @@ def test_a_full_disk_is_named_and_leaves_nothing_half_written(ted, tmp_path, lim
     assert {path.name for path in (tmp_path / "out").iterdir()} <= {".lock", "state.json"}
 
 
-@pytest.mark.skipif(not os.access("/dev/full", os.W_OK), reason="needs /dev/full")
-def test_a_disk_that_is_full_is_named():
-    from ea_fairseq.files import LineWriter
-
-    with pytest.raises(OSError, match="No space left on device: '/dev/full'"):
-        with LineWriter(Path("/dev/full")) as writer:
-            writer.write("x")
-
-
 def test_a_folder_of_somebody_else_is_left_alone(own, tmp_path, capfd):
     output = tmp_path / "out"
     (output / "raw").mkdir(parents=True)
@@ -787,23 +754,6 @@ def test_a_folder_of_somebody_else_is_left_alone(own, tmp_path, capfd):
     status, last = run(capfd, own / "corpus.yml", "--output", output)
     assert (status, f"{output}: holds raw, made by something else" in last) == (1, True)
     assert (output / "raw" / "precious").read_text() == "data"
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (["--workers", "0"], "--workers is 0"),
-        (["--raw", "/nowhere"], "--raw is /nowhere: no such folder"),
-        (["--source-lang", "en"], "source_lang and target_lang are both 'en'"),
-        (["--target-lang", "fr"], "found none of train.fr, train.fr.gz"),
-    ],
-)
-def test_wrong_arguments_are_named(own, tmp_path, capfd, arguments, message):
-    assert message in failure(capfd, [own / "corpus.yml", "--output", tmp_path / "out", *arguments])
-
-
-def test_a_missing_corpus_file_is_named(tmp_path, capfd):
-    assert "nowhere.yml" in failure(capfd, ["nowhere.yml", "--output", tmp_path / "out"])
 
 
 def test_every_option_of_fairseq_preprocess_is_one_word(tmp_path):
