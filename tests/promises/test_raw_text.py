@@ -1,11 +1,13 @@
 """fairseq-preprocess: a line of the file is a sentence of the data, or is named in one line."""
 
+import re
+
 import pytest
 from fairseq.data import Dictionary, data_utils
 from fairseq_commands import USER_DIR, run
 
-from ea_fairseq.errors import UserError
 from ea_fairseq.guard.preprocess import Chunker, find_offsets
+from ea_fairseq.text.control_words import as_unknown, found_in
 
 LINES = ["a b", "", "c\rd", "e \u2028 f", "ä" * 40, "\x0b g \x1c", "h\r", " "]
 
@@ -71,11 +73,28 @@ def test_what_is_no_utf8_is_named_with_its_line(tmp_path, content, workers, expe
     assert not list((tmp_path / "data").glob("*.idx"))
 
 
-def test_the_line_is_numbered_in_the_file_and_not_in_the_part(tmp_path):
+WORDS = ["a b", "a </s> b", "<unk> a", "<pad>", "a<s> </s>", "<s> <pad> b </s>"]
+PLAIN = ["a b", "a <unk> b", "<unk> a", "<unk>", "a<s> <unk>", "<unk> <unk> b <unk>"]
+
+
+@pytest.mark.parametrize(("line", "plain"), list(zip(WORDS, PLAIN, strict=True)))
+def test_only_whole_words_are_fairseqs_symbols(line, plain):
+    assert as_unknown(line) == plain
+    assert found_in(line) == [w for w in ("<s>", "<pad>", "</s>") if w in line.split()]
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_symbols_that_a_text_names_are_unknown_words_with_a_warning(tmp_path, workers):
     path = tmp_path / "text"
-    path.write_bytes(b"a\n" * 10 + b"\x80\n")
-    with (
-        pytest.raises(UserError, match=r"line 11 is not UTF-8"),
-        Chunker(path, 10, 0) as lines,
-    ):
-        list(lines)
+    path.write_text("".join(f"{line}\n" for line in WORDS))
+    files = ["--only-source", "--trainpref", path, "--destdir", tmp_path / "bin"]
+    done = run("preprocess", "--user-dir", USER_DIR, *files, "--workers", workers)
+    assert done.status == 0, done.errors()
+    words = Dictionary.load(str(tmp_path / "bin" / "dict.txt"))
+    assert words.symbols[words.nspecial :][:3] == ["a", "b", "a<s>"]
+    stored = data_utils.load_indexed_dataset(str(tmp_path / "bin" / "train"), words)
+    expected = [[words.index(word) for word in f"{line} </s>".split()] for line in PLAIN]
+    assert [sentence.tolist() for sentence in stored] == expected
+    named = re.findall(r"text: line (\d+): (<.*) in a text: taken for an unknown", done.output())
+    first = [("2", "</s>"), ("4", "<pad>")]  # in a second process all is new
+    assert sorted(named) == [*first, ("6", "<s>" if workers == 1 else "<s> and <pad> and </s>")]

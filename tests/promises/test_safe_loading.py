@@ -106,18 +106,21 @@ def test_settings_in_a_checkpoint_never_run(state, tmp_path):
     assert not ran.exists()
 
 
-def test_settings_are_values():
-    for text in ("[(512, 3)] * 2 + [(1024, 1)]", "(0.9, 0.98)", "-1e-3", "{'a': [1, None]}", "{1}"):
-        assert literal(text) == eval(text)
-    for text in ("a", "f()", "[x for x in (1,)]", "().__class__", "1 if 1 else 2", "1 +", "[0][0]"):
-        with pytest.raises(UserError, match="was not executed"):
-            literal(text)
+@pytest.mark.parametrize(
+    "text", ["[(512, 3)] * 2 + [(1024, 1)]", "(0.9, 0.98)", "-1e-3", "{'a': [1, None]}", "{1}"]
+)
+def test_settings_are_values(text):
+    assert literal(text) == eval(text)
 
 
-def test_settings_nested_too_deeply_are_no_value():
-    for text in ("-" * 50_000 + "1", "1" + "*1" * 20_000, "(" * 300 + "1"):
-        with pytest.raises(UserError, match="is no value"):
-            literal(text)
+NESTED = ["-" * 50_000 + "1", "1" + "*1" * 20_000, "(" * 300 + "1"]
+CODE = ["a", "f()", "[x for x in (1,)]", "().__class__", "1 if 1 else 2", "1 +", "[0][0]", *NESTED]
+
+
+@pytest.mark.parametrize("text", CODE, ids=lambda text: text[:9])
+def test_other_settings_are_no_value_and_do_not_run(text):
+    with pytest.raises(UserError, match="is no value .* was not executed"):
+        literal(text)
 
 
 def save(content, path):
@@ -246,34 +249,36 @@ def test_weights_that_are_marked_as_a_folder_are_refused(tmp_path):
         read_checkpoint(str(path))
 
 
-def test_flipped_bit_is_refused_by_commands(tmp_path):
+def not_numbers(path, state):
+    state["model"]["encoder.layers.0.fc1.weight"][3, 5] = float("nan")
+    torch.save(state, path)
+
+
+def flipped(path, state):
     whole = bytearray((trained() / "checkpoint_last.pt").read_bytes())
-    weights = whole.index(b"/data/0") + 1000
-    whole[weights] ^= 16
-    bad = tmp_path / "flipped.pt"
-    bad.write_bytes(whole)
-    torch.load(bad, weights_only=True)  # torch does not notice
-    for name, arguments in COMMANDS.items():
-        assert "wrong checksum" in error_line(run(name, *arguments(bad, tmp_path / "out")))
+    whole[whole.index(b"/data/0") + 1000] ^= 16
+    path.write_bytes(whole)
+    torch.load(path, weights_only=True)  # torch does not notice
+
+
+#: How a file that no command can use comes about, and what is said of it.
+UNUSABLE = {
+    "NaN": (not_numbers, "{} is unusable: encoder.layers.0.fc1.weight has values that are NaN"),
+    "flipped bit": (flipped, "{} is damaged: wrong checksum"),
+    "missing": (lambda path, state: None, "{}"),
+}
 
 
 @pytest.mark.parametrize("name", COMMANDS)
-def test_weights_that_are_no_numbers_are_refused(state, tmp_path, name):
-    """fairseq without this project saves them; its beam search then answers with nonsense."""
-    state["model"]["encoder.layers.0.fc1.weight"][3, 5] = float("nan")
-    bad = tmp_path / "nan.pt"
-    torch.save(state, bad)
-    line = error_line(run(name, *COMMANDS[name](bad, tmp_path / "out")))
-    assert f"{bad} is unusable: encoder.layers.0.fc1.weight has values that are NaN" in line
+@pytest.mark.parametrize("fault", UNUSABLE)
+def test_a_file_of_no_use_is_refused(state, tmp_path, fault, name):
+    bad, (make, words) = tmp_path / "bad.pt", UNUSABLE[fault]
+    make(bad, state)
+    done = run(name, *COMMANDS[name](bad, tmp_path / "out"))
+    # Of a file that is missing, fairseq may say something before.
+    last = done.errors().splitlines()[-1] if fault == "missing" else error_line(done)
+    assert done.status == 1 and words.format(bad) in last
     assert not list(tmp_path.glob("out/*.pt"))
-
-
-def test_missing_files_are_named(tmp_path):
-    missing = tmp_path / "missing.pt"
-    for name, arguments in COMMANDS.items():
-        done = run(name, *arguments(missing, tmp_path / "out"))
-        assert done.status == 1 and str(missing) in done.errors().strip().splitlines()[-1]
-    assert not list((tmp_path / "out").glob("checkpoint*"))
 
 
 @pytest.mark.parametrize("content", [[1, 2], {"state": 1}, {"model": {}}, {"model": {}, "cfg": 3}])

@@ -73,44 +73,27 @@ def test_a_file_arrives_whole_and_is_fetched_once(tmp_path, server, checksum):
     assert names(tmp_path / "new") == {"f.tgz"}
 
 
-def test_a_begun_download_goes_on_where_it_stopped(tmp_path, server):
-    (tmp_path / "f.part").write_bytes(DATA[:12345])
-    assert fetch("f", [server.url + "/good/{file}"], SHA256, tmp_path).read_bytes() == DATA
-    assert server.asked == [("good", 12345)]
-
-
-def test_connections_that_break_are_resumed(tmp_path, server):
-    assert fetch("f", [server.url + "/cut/{file}"], SHA256, tmp_path).read_bytes() == DATA
-    assert [first for _, first in server.asked] == [0, 100_000, 200_000]
-
-
-def test_a_server_without_ranges_starts_anew(tmp_path, server):
-    (tmp_path / "f.part").write_bytes(DATA[:12345])
-    assert fetch("f", [server.url + "/plain/{file}"], SHA256, tmp_path).read_bytes() == DATA
-
-
-def test_a_part_of_something_else_is_thrown_away(tmp_path, server):
-    (tmp_path / "f.part").write_bytes(b"x" * 1000)
-    assert fetch("f", [server.url + "/good/{file}"], SHA256, tmp_path).read_bytes() == DATA
-    assert server.asked == [("good", 1000), ("good", 0)]
-
-
-@pytest.mark.parametrize("size", [len(DATA), len(DATA) + 5])
-def test_a_part_that_is_too_long_is_thrown_away(tmp_path, server, size):
-    (tmp_path / "f.part").write_bytes((DATA + b"12345")[:size])
-    assert fetch("f", [server.url + "/good/{file}"], SHA256, tmp_path).read_bytes() == DATA
-
-
-@pytest.mark.parametrize("first", ["missing", "bad"])
-def test_mirrors_are_tried_in_turn(tmp_path, server, first):
-    urls = [f"{server.url}/{kind}/{{file}}" for kind in (first, "good")]
+@pytest.mark.parametrize(
+    ("name", "there", "kinds", "asked"),
+    [
+        ("f.part", DATA[:12345], ["good"], [("good", 12345)]),  # goes on where it stopped
+        ("f.part", DATA[:12345], ["plain"], [("plain", 0)]),  # of a server without ranges
+        ("f.part", b"x" * 1000, ["good"], [("good", 1000), ("good", 0)]),  # of something else
+        ("f.part", DATA, ["good"], [("good", len(DATA)), ("good", 0)]),
+        ("f.part", DATA + b"12345", ["good"], [("good", len(DATA) + 5), ("good", 0)]),
+        ("f", b"old", ["good"], [("good", 0)]),
+        ("f.part", b"", ["cut"], [("cut", 0), ("cut", 100_000), ("cut", 200_000)]),
+        ("f.part", b"", ["missing", "good"], [("missing", 0), ("good", 0)]),  # mirrors in turn
+        ("f.part", b"", ["bad", "good"], [*[("bad", 0)] * download.ATTEMPTS, ("good", 0)]),
+    ],
+)
+def test_the_file_arrives_whatever_lay_there_and_breaks(
+    tmp_path, server, name, there, kinds, asked
+):
+    (tmp_path / name).write_bytes(there)
+    urls = [f"{server.url}/{kind}/{{file}}" for kind in kinds]
     assert fetch("f", urls, SHA256, tmp_path).read_bytes() == DATA
-    assert server.asked[0][0] == first and server.asked[-1] == ("good", 0)
-
-
-def test_a_kept_file_with_the_wrong_checksum_is_fetched_again(tmp_path, server):
-    (tmp_path / "f").write_bytes(b"old")
-    assert fetch("f", [server.url + "/good/{file}"], SHA256, tmp_path).read_bytes() == DATA
+    assert server.asked == asked and names(tmp_path) == {"f"}
 
 
 def test_a_wrong_checksum_everywhere_is_one_line_and_leaves_nothing(tmp_path, server):

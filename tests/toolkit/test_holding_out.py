@@ -64,16 +64,12 @@ def test_sets_have_their_sizes_and_share_no_source_with_each_other_or_the_traini
 
 
 def test_what_is_held_out_is_fit_where_another_pair_with_its_source_is_not(tmp_path):
-    """The first pair with a source that was drawn was taken, and a good one thrown away."""
     unfit = ("danke", "one two three four five six seven")
-    text = [unfit, ("danke", "thanks"), unfit]
-    for seed in range(1, 20):  # some of which draw that source for the test set
-        content = CORPUS.replace("{train: t}", "{train: t, valid: v}") + f"seed: {seed}\n"
-        splits, _ = prepared(tmp_path, content, "{test: 1}", [*text, ("b", "c")])
-        assert unfit not in [*splits["test"], *splits["train"]]
-        if splits["test"] == [("danke", "thanks")]:
-            return
-    pytest.fail("the source was never drawn")
+    text = [unfit, ("danke", "thanks"), unfit, ("b", "c")]
+    seed = next(s for s in range(1, 20) if key("danke", s) < key("b", s))  # which it is drawn by
+    content = CORPUS.replace("{train: t}", "{train: t, valid: v}") + f"seed: {seed}\n"
+    splits, _ = prepared(tmp_path, content, "{test: 1}", text)
+    assert splits["test"] == [("danke", "thanks")] and splits["train"] == [("b", "c")]
 
 
 def test_accents_that_are_joined_make_no_difference(tmp_path):
