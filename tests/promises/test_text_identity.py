@@ -88,6 +88,14 @@ def test_a_model_of_the_other_direction_is_refused_or_named(command, tmp_path):
         assert advice in done.errors().strip().splitlines()[-1]
 
 
+def older(folder):
+    """The checkpoint without what it knows about its text."""
+    state = read_checkpoint(str(checkpoint()))
+    del state["extra_state"][KEY]
+    save_checkpoint_file(state, str(folder / "older.pt"))
+    return folder / "older.pt"
+
+
 def test_a_size_that_differs_is_told_of_the_dictionary(tmp_path):
     data = shutil.copytree(corpus(), tmp_path / "bin")
     with open(data / "dict.en.txt", "a") as file:
@@ -97,54 +105,37 @@ def test_a_size_that_differs_is_told_of_the_dictionary(tmp_path):
     last = done.errors().strip().splitlines()[-1]
     assert f"another target dictionary than that of the data ({entries + 1} entries" in last
     # An older checkpoint does not know its dictionary, but has a row for each of its entries.
-    state = read_checkpoint(str(checkpoint()))
-    del state["extra_state"][KEY]
-    save_checkpoint_file(state, str(tmp_path / "older.pt"))
-    done = use("generate", data, tmp_path / "older.pt", tmp_path)
+    done = use("generate", data, older(tmp_path), tmp_path)
     last = done.errors().strip().splitlines()[-1]
     assert f"target dictionary of the data has {entries + 1} entries" in last
     assert f"that of the checkpoint {entries}" in last and "embed_tokens" not in last
 
 
 def test_an_older_checkpoint_is_used_with_a_warning(tmp_path):
-    state = read_checkpoint(str(checkpoint()))
-    del state["extra_state"][KEY]
-    save_checkpoint_file(state, str(tmp_path / "older.pt"))
-    for path, warned in ((tmp_path / "older.pt", True), (checkpoint(), False)):
+    for path, warned in ((older(tmp_path), True), (checkpoint(), False)):
         done = use("generate", corpus(), path, tmp_path)
         assert done.status == 0, done.errors()
         text = done.errors() + done.output()
         assert ("does not know its languages and dictionaries" in text) == warned
 
 
-def test_averages_know_what_their_checkpoints_know(tmp_path):
+def test_averages_know_what_their_checkpoints_know(tmp_path, capsys):
     known = read_checkpoint(str(checkpoint()))["extra_state"][KEY]
     assert known["source"]["language"] == "de" and known["target"]["language"] == "en"
-    names = ("one.pt", "two.pt", "older.pt", "other.pt")
-    one, two, older, other = (str(tmp_path / name) for name in names)
+    one, older, other = (str(tmp_path / name) for name in ("one.pt", "older.pt", "other.pt"))
     state = read_checkpoint(str(checkpoint()))
-    save_checkpoint_file(state, one)
-    save_checkpoint_file(state, two)
-    state["extra_state"][KEY] = None
-    save_checkpoint_file(state, older)
-    state["extra_state"][KEY] = known | {"target": known["target"] | {"sha256": "0" * 64}}
-    save_checkpoint_file(state, other)
-    for inputs in ([one, older], [older, one], [one, two]):
-        arguments = ["--inputs", *inputs, "--output", str(tmp_path / "average.pt")]
-        assert average_checkpoints.main(arguments) == 0
-        average = torch.load(tmp_path / "average.pt", weights_only=True)
-        assert average["extra_state"][KEY] == known
-
-
-def test_checkpoints_of_other_dictionaries_are_not_averaged(tmp_path, capsys):
-    state = read_checkpoint(str(checkpoint()))
-    state["extra_state"][KEY]["target"]["sha256"] = "0" * 64
-    save_checkpoint_file(state, str(tmp_path / "other.pt"))
-    inputs = ["--inputs", str(checkpoint()), str(tmp_path / "other.pt")]
-    assert average_checkpoints.main([*inputs, "--output", str(tmp_path / "average.pt")]) == 1
+    other_text = known | {"target": known["target"] | {"sha256": "0" * 64}}
+    for path, text in ((one, known), (older, None), (other, other_text)):
+        state["extra_state"][KEY] = text
+        save_checkpoint_file(state, path)
+    output = tmp_path / "average.pt"
+    for inputs in ([one, older], [older, one], [one, str(checkpoint())]):
+        assert average_checkpoints.main(["--inputs", *inputs, "--output", str(output)]) == 0
+        assert torch.load(output, weights_only=True)["extra_state"][KEY] == known
+    output.unlink()
+    assert average_checkpoints.main(["--inputs", one, other, "--output", str(output)]) == 1
     error = capsys.readouterr().err
-    assert "other target dictionaries" in error and "other.pt" in error
-    assert not (tmp_path / "average.pt").exists()
+    assert "other target dictionaries" in error and "other.pt" in error and not output.exists()
 
 
 def test_the_fingerprint_is_of_the_entries_and_not_of_their_counts():

@@ -89,20 +89,22 @@ def test_a_checkpoint_is_read_once(checkpoints, tmp_path):
     assert done.status == 0 and done.output().count("reads\n") == 1
 
 
-def test_decoding_cannot_override_the_variant(checkpoints):
-    for path, override in (
-        (checkpoints["residual"], "evolving"),
-        (checkpoints["evolving"], "residual"),
-    ):
-        more = ["--model-overrides", f"{{'ea_variant': '{override}'}}"]
-        message = last_line(run("generate", *generation(corpus(), path, *more)))
-        assert re.search(rf"ea_variant {override} .*{path} is of", message)
-
-
-def test_an_option_of_another_variant_cannot_be_overridden(checkpoints):
-    more = ["--model-overrides", "{'ea_beta': 0.5}"]
-    message = last_line(run("generate", *generation(corpus(), checkpoints["residual"], *more)))
-    assert "--ea-beta 0.5 is an option of evolving, not of --ea-variant residual" in message
+@pytest.mark.parametrize(
+    "variant, override, words",
+    [
+        ("residual", "{'ea_variant': 'evolving'}", "ea_variant evolving .*{} is of"),
+        ("evolving", "{'ea_variant': 'residual'}", "ea_variant residual .*{} is of"),
+        (
+            "residual",
+            "{'ea_beta': 0.5}",
+            "--ea-beta 0.5 is an option of evolving, not of --ea-variant residual",
+        ),
+    ],
+)
+def test_decoding_cannot_override_the_variant(checkpoints, variant, override, words):
+    path = checkpoints[variant]
+    done = run("generate", *generation(corpus(), path, "--model-overrides", override))
+    assert re.search(words.format(path), last_line(done))
 
 
 def test_a_checkpoint_keeps_its_variants_own_options_only(checkpoints):
