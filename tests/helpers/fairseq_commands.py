@@ -142,6 +142,14 @@ def run(name, *arguments, **options):
     return Command(name, arguments, **options).wait()
 
 
+def last_line(done):
+    """What a refused command says in its last line, without a traceback."""
+    assert done.status == 1 and "Traceback" not in done.errors(), done.errors()
+    last = done.errors().strip().splitlines()[-1]
+    assert last.startswith("error: "), last
+    return last
+
+
 def training(data, save_dir, *more):
     """The arguments of a training of seconds, with dropout."""
     return [

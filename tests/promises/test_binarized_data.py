@@ -12,7 +12,7 @@ import pytest
 import torch
 from fairseq.data import Dictionary
 from fairseq.tasks.translation import TranslationConfig, TranslationTask
-from fairseq_commands import binarize, corpus, generation, run, trained, training
+from fairseq_commands import binarize, corpus, generation, last_line, run, trained, training
 from small_models import build_strong, padded, score, sentences
 from trained_language_models import corpus as text
 from trained_language_models import training as language_training
@@ -143,14 +143,6 @@ def test_sources_alone_are_translated(data):
     remove("test.de-en.en.bin", "test.de-en.en.idx")(data)
     done = run("generate", *generation(data, trained() / "checkpoint_last.pt"))
     assert done.status == 0 and done.output().count("\nH-") == 11
-
-
-def last_line(done):
-    """The one line that a refused command ends with."""
-    assert done.status == 1 and "Traceback" not in done.errors()
-    last = done.errors().strip().splitlines()[-1]
-    assert last.startswith("error: "), last
-    return last
 
 
 def test_generation_ends_in_one_line_without_a_translation(data):

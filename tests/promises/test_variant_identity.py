@@ -4,7 +4,7 @@ import re
 
 import pytest
 from fairseq import checkpoint_utils
-from fairseq_commands import corpus, generation, run, training
+from fairseq_commands import corpus, generation, last_line, run, training
 
 from ea_fairseq.checkpoints import reading
 from ea_fairseq.checkpoints.reading import read_checkpoint
@@ -32,11 +32,6 @@ def checkpoints(tmp_path_factory):
         assert done.status == 0, done.errors()
         found[variant] = folder / "checkpoint_last.pt"
     return found
-
-
-def last_line(done):
-    assert done.status != 0 and "Traceback" not in done.errors()
-    return done.errors().strip().splitlines()[-1]
 
 
 def test_another_variant_is_refused(checkpoints, tmp_path):

@@ -14,6 +14,7 @@ from ea_fairseq.corpus.cleaning import trainable
 from ea_fairseq.corpus.config import Cleaning
 from ea_fairseq.corpus.inputs import Source
 from ea_fairseq.corpus.readers import read_lines, read_pairs, read_segments, read_tags
+from ea_fairseq.text.processing import TextProcessing, TextSettings
 from ea_fairseq.text.subwords import apply
 from ea_fairseq.text.tokens import Tokenization, Tokenizer, clean_line, detokenize
 
@@ -84,6 +85,24 @@ def test_settings_hold_for_the_kinds_of_splits_they_name():
 def test_lowercase_is_lowercase():
     tokenize = Tokenizer("de", Tokenization(lowercase=True), "test", "bpe")
     assert tokenize("ÄRGER In Köln") == "ärger in köln"
+
+
+# What French, English and German make of apostrophes, each in its own way.
+READ = {"fr": "l' eau , it' s", "en": "l 'eau , it 's", "de": "l ' eau , it ' s"}
+WRITTEN = {"fr": "l'eau it 's", "en": "l' eau it's", "de": "l' eau it 's"}
+
+
+@pytest.mark.parametrize("source, target", [("fr", "en"), ("en", "de"), ("de", "fr")])
+def test_a_model_reads_by_its_source_language_and_writes_by_its_target(source, target):
+    processing = TextProcessing(TextSettings(source, target, Tokenization(), "none"), None)
+    assert " ".join(processing.tokens("l'eau, it's")) == READ[source]
+    assert processing.text("l' eau it 's".split()) == WRITTEN[target]
+
+
+def test_a_models_text_is_treated_as_test_sets_were_not_as_training_was():
+    settings = Tokenization("none", normalize=("train", "valid"), straight_apostrophes=("test",))
+    processing = TextProcessing(TextSettings("de", "en", settings, "none"), None)
+    assert processing.tokens("„ja“ it’s") == ["„ja“", "it's"]
 
 
 def test_control_characters_and_separators_become_spaces_and_nothing_else_changes():

@@ -5,9 +5,8 @@ from collections import Counter
 
 import prepare
 import pytest
-from forked_steps import preprocess
 
-from ea_fairseq.corpus import binarize, pipeline
+from ea_fairseq.corpus import pipeline
 from ea_fairseq.corpus.mixing import PartText, divide
 
 WORDS = {"de": "Haus Hund Straße läuft gehen".split(), "en": "house dog street walks go".split()}
@@ -90,28 +89,17 @@ def test_a_tag_is_one_token_in_front_and_all_else_is_as_without_it(tmp_path, unb
         assert (tagged / name).read_bytes() == (plain / name).read_bytes()
 
 
-def test_the_dictionary_has_the_tag(tmp_path, monkeypatch):
-    monkeypatch.setattr(binarize, "_run", preprocess)
-    corpus = write(tmp_path, "[real, {path: 'back.{lang}', tag: <BT>}]", "dictionary: separate\n")
-    output = prepared(corpus, tmp_path / "out")
-    expected = Counter(" ".join(lines(output / "bpe" / "train.de")).split())
-    entries = dict(line.split() for line in lines(output / "bin" / "dict.de.txt"))
-    found = {word: int(count) for word, count in entries.items() if "madeupword" not in word}
-    assert found == expected and found["<BT>"] == 30
-
-
-@pytest.mark.parametrize("hold_out", ["{valid: 6, test: 6}", "5"])
-def test_what_is_held_out_is_never_of_a_tagged_part(tmp_path, unbinarized, hold_out):
+@pytest.mark.parametrize(
+    ("hold_out", "splits", "count"),
+    [("{valid: 6, test: 6}", ("valid", "test"), 12), ("5", ("valid",), 8)],
+)
+def test_what_is_held_out_is_never_of_a_tagged_part(tmp_path, unbinarized, hold_out, splits, count):
     parts = "[{path: 'back.{lang}', tag: <BT>}, {path: 'real.{lang}', weight: 2}]"
-    corpus = write(tmp_path, parts, f"hold_out: {hold_out}\n")
-    if hold_out == "5":
-        text = corpus.read_text()
-        corpus.write_text(text.replace("]}", "], test: test}"))
-    output = prepared(corpus, tmp_path / "out")
+    parts += "" if "test" in splits else ", test: test"
+    output = prepared(write(tmp_path, parts, f"hold_out: {hold_out}\n"), tmp_path / "out")
     real = pairs(0, 40)["de"]
-    held = lines(output / "raw" / "valid.de")
-    held += lines(output / "raw" / "test.de") if hold_out != "5" else []
-    assert len(set(held)) == len(held) == (8 if hold_out == "5" else 12) and set(held) < set(real)
+    held = [line for split in splits for line in lines(output / "raw" / f"{split}.de")]
+    assert len(set(held)) == len(held) == count and set(held) < set(real)
     expected = Counter(dict.fromkeys(set(real) - set(held), 2)) + Counter(pairs(100, 30)["de"])
     assert Counter(lines(output / "raw" / "train.de")) == expected
     if hold_out == "5":
