@@ -63,10 +63,11 @@ setup(
             "ea-translate = ea_fairseq.commands.translate:main",
             "ea-generate = ea_fairseq.commands.generate:main",
             "ea-recipe = ea_fairseq.commands.recipe:run",
-            *(
-                f"ea-{name} = ea_fairseq.commands.scripts:{name}"
-                for name in ("evaluate", "compare", "export", "average", "plot")
-            ),
+            "ea-evaluate = ea_fairseq.commands.evaluate:main",
+            "ea-compare = ea_fairseq.commands.compare:main",
+            "ea-export = ea_fairseq.commands.export:main",
+            "ea-average = ea_fairseq.commands.average:main",
+            "ea-plot = ea_fairseq.commands.plot:main",
         ]
     },
     python_requires=">=3.11,<3.13",

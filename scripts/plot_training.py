@@ -1,67 +1,9 @@
 #!/usr/bin/env python3
-"""Draw loss and BLEU of trainings against updates and against time, several in one picture.
+"""ea-plot, for a clone: see ea_fairseq/commands/plot.py."""
 
-    ea-plot --output curves.png \\
-        work/runs/multi30k.de-en/transformer_lite work/runs/multi30k.de-en/ea_transformer_lite
-
-A RUN is a folder made by ea-recipe (of one seed, or of a recipe with all its seeds), a log
-of fairseq-train in any of its formats, or a folder that --tensorboard-logdir was given. Of several
-seeds the mean is drawn, with a band of one standard deviation, as far as all of them have come.
-"""
-
-from __future__ import annotations
-
-import argparse
 import sys
-from pathlib import Path
 
-from ea_fairseq.errors import CommandParser, program_name
-from ea_fairseq.files import check_outputs
-from ea_fairseq.recipes.results.curves import read_curves
-from ea_fairseq.recipes.results.systems import check_runs
-from ea_fairseq.recipes.runs.folders import seed_folders
-
-
-def main(argv: list[str] | None = None) -> int:
-    """Draw the picture; the exit code is 0 unless there is nothing to draw."""
-    args = make_parser().parse_args(argv)
-    try:
-        if args.output.suffix not in (".png", ".pdf"):
-            raise ValueError(f"--output {args.output}: choose a name in .png or .pdf")
-        check_outputs({"--output": args.output})
-        folders = {path: seeds_of(path, args.seeds) for path in args.run}
-        for seeds in folders.values():
-            if len(seeds) > 1:
-                check_runs(seeds)
-        runs = {path: [read_curves(seed) for seed in seeds] for path, seeds in folders.items()}
-        from ea_fairseq.recipes.results.curve_pictures import draw  # takes matplotlib
-
-        draw(runs, args.output)
-    except (ValueError, OSError) as error:
-        print(f"{program_name('plot_training.py')}: error: {error}", file=sys.stderr)
-        return 1
-    print(args.output)
-    return 0
-
-
-def make_parser() -> argparse.ArgumentParser:
-    """The command line."""
-    parser = CommandParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("run", nargs="+", type=Path, help="run folder, log file or TensorBoard")
-    parser.add_argument("--seeds", type=int, nargs="+", help="these runs of the folders only")
-    parser.add_argument("--output", type=Path, required=True, help="picture, .png or .pdf")
-    return parser
-
-
-def seeds_of(path: Path, seeds: list[int] | None = None) -> list[Path]:
-    """The folders of all seeds of a recipe, or of those asked for, or the path itself."""
-    if seeds is not None:
-        return seed_folders(path, seeds)
-    folders = [seed for seed in seed_folders(path) if (seed / "logs" / "train.log").exists()]
-    return folders or [path]
-
+from ea_fairseq.commands.plot import main
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -163,7 +163,7 @@ def run(arguments, folder, capsys):
     error = capsys.readouterr().err
     if status != 0:
         assert {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()} == before
-        assert error.startswith("error: ") and error.count("\n") == 1
+        assert error.startswith("average_checkpoints.py: error: ") and error.count("\n") == 1
     return status, error
 
 

@@ -44,7 +44,7 @@ def test_help_of_every_command_imports_nothing_large():
     done = subprocess.run([sys.executable, "-c", LOOK, given], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     found = [json.loads(line) for line in done.stdout.splitlines()]
-    assert [program for program, _, _ in found] == programs and len(CONSOLE) == 3
+    assert [program for program, _, _ in found] == programs and len(CONSOLE) == 8
     for program, output, imported in found:
         assert output.startswith("usage: ") and "--help" in output, program
         assert imported == [], program

@@ -58,7 +58,7 @@ def test_every_script_of_the_wheel_runs_there_and_those_that_the_package_names_a
     names = sorted(path.name for path in scripts.glob("*.py"))
     sources = "".join(path.read_text() for path in (ROOT / "ea_fairseq").rglob("*.py"))
     named = re.findall(r"SCRIPTS / \"(\w+\.py)\"", sources)
-    assert "compare.py" in named and set(named) <= set(names)
+    assert "evaluate.py" in named and set(named) <= set(names)
     (tmp_path / "help.py").write_text(HELP)
     helped = shell(f"python help.py {scripts} {' '.join(names)}", tmp_path)
     assert helped.count("usage: ") == len(names)

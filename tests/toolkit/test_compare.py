@@ -11,10 +11,10 @@ import statistics
 import subprocess
 import sys
 
-import compare
-import evaluate
 import pytest
 from sacrebleu.metrics import BLEU
+
+from ea_fairseq.commands import compare, evaluate
 
 SCORES = ["tokenized BLEU", "sacreBLEU", "chrF"]  # whose labels say whether the case counts
 WORDS = "the a cat dog house sees likes not very old tree and it is great".split()

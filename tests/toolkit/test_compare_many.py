@@ -6,15 +6,12 @@ import json
 import random
 import shutil
 
-import average_checkpoints
-import compare
 import compare_many
-import evaluate
 import keep_runs
-import plot_training
 import pytest
 from test_compare import WORDS, noisy, write
 
+from ea_fairseq.commands import average, compare, evaluate, plot
 from ea_fairseq.recipes.results.significance import holm
 
 TEST_SETS = {"flickr": 30, "mscoco": 20}
@@ -363,8 +360,8 @@ def test_a_mistyped_folder_of_an_output_makes_no_folders(work, capsys):
         (evaluate, [*texts, "--text", str(wrong)]),
         (compare, [*pair, "--json", str(wrong)]),
         (compare_many, [*pair, "--json", str(wrong)]),
-        (plot_training, [*pair, "--output", str(wrong.with_suffix(".png"))]),
-        (average_checkpoints, ["--inputs", *pair, "--output", str(wrong)]),
+        (plot, [*pair, "--output", str(wrong.with_suffix(".png"))]),
+        (average, ["--inputs", *pair, "--output", str(wrong)]),
     ):
         assert program.main(arguments) == 1
         assert f"{wrong.parent} is no folder; make it" in capsys.readouterr().err

@@ -8,10 +8,9 @@ import subprocess
 import sys
 import time
 
-import compare
-import evaluate
 import pytest
 
+from ea_fairseq.commands import compare, evaluate
 from ea_fairseq.recipes.results.scoring import check_words, split_compounds
 from ea_fairseq.recipes.runs.generation import read_generated
 from ea_fairseq.text.tokens import detokenize

@@ -4,9 +4,9 @@ import json
 import math
 import random
 
-import compare
 import pytest
 
+from ea_fairseq.commands import compare
 from ea_fairseq.files import write_json
 from ea_fairseq.recipes.results.perplexity import (
     LossMeasure,

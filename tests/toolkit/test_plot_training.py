@@ -3,11 +3,11 @@
 import json
 import logging
 
-import plot_training
 import pytest
 from fairseq.logging import progress_bar as bars
 from matplotlib import image, pyplot
 
+from ea_fairseq.commands import plot
 from ea_fairseq.recipes.results.curve_pictures import draw, draw_seeds
 from ea_fairseq.recipes.results.curves import Curves, MeanCurve, read_curves
 
@@ -101,11 +101,11 @@ def test_the_picture_shows_every_run(tmp_path):
     for number, name in enumerate(("one", "two")):
         write_log(tmp_path / name, FORMATS["json"], epochs=range(1, 4 + number))
     picture = tmp_path / "curves.png"
-    assert plot_training.main([str(tmp_path / "one"), "--output", str(picture)]) == 0
+    assert plot.main([str(tmp_path / "one"), "--output", str(picture)]) == 0
     blue, orange = colors(picture)
     assert blue > 500 and orange == 0
     runs = [str(tmp_path / "one"), str(tmp_path / "two")]
-    assert plot_training.main([*runs, "--output", str(picture)]) == 0
+    assert plot.main([*runs, "--output", str(picture)]) == 0
     blue, orange = colors(picture)
     assert blue > 50 and orange > 500  # where both run, the second covers the first
     assert sorted(path.name for path in tmp_path.iterdir()) == ["curves.png", "one", "two"]
@@ -119,7 +119,7 @@ def test_long_names_of_runs_lie_outside_the_curves(tmp_path, monkeypatch):
     runs = [str(tmp_path / name) for name in names]
     with monkeypatch.context() as patched:
         patched.setattr(pyplot, "close", figures.append)
-        assert plot_training.main([*runs, "--output", str(tmp_path / "curves.png")]) == 0
+        assert plot.main([*runs, "--output", str(tmp_path / "curves.png")]) == 0
     (figure,) = figures
     legends = [*figure.legends, *(axis.get_legend() for axis in figure.axes)]
     (box,) = [legend.get_window_extent() for legend in legends if legend]
@@ -133,7 +133,7 @@ def test_bleu_has_a_row_only_where_it_was_logged(tmp_path):
     for bleu in (True, False):
         write_log(tmp_path / f"{bleu}", FORMATS["json"], bleu=bleu)
         picture = tmp_path / f"{bleu}.png"
-        assert plot_training.main([str(tmp_path / f"{bleu}"), "--output", str(picture)]) == 0
+        assert plot.main([str(tmp_path / f"{bleu}"), "--output", str(picture)]) == 0
         heights[bleu] = image.imread(picture).shape[0]
     assert heights[True] == 2 * heights[False]
 
@@ -141,7 +141,7 @@ def test_bleu_has_a_row_only_where_it_was_logged(tmp_path):
 def test_pdf_is_written_too(tmp_path):
     write_log(tmp_path / "log", FORMATS["simple"])
     output = tmp_path / "curves.pdf"
-    assert plot_training.main([str(tmp_path / "log"), "--output", str(output)]) == 0
+    assert plot.main([str(tmp_path / "log"), "--output", str(output)]) == 0
     assert output.read_bytes().startswith(b"%PDF") and output.stat().st_size > 5000
 
 
@@ -150,20 +150,20 @@ def test_a_recipes_folder_stands_for_all_its_seeds(tmp_path, capsys):
         folder = tmp_path / "recipe" / f"seed{seed}" / "logs"
         folder.mkdir(parents=True)
         write_log(folder / "train.log", FORMATS["json"])
-    found = plot_training.seeds_of(tmp_path / "recipe")
+    found = plot.seeds_of(tmp_path / "recipe")
     assert [path.name for path in found] == ["seed1", "seed2"]
     assert read_curves(found[1]).curve("valid", "loss")[0] == [100, 200, 300]
-    (second,) = plot_training.seeds_of(tmp_path / "recipe", [2])
+    (second,) = plot.seeds_of(tmp_path / "recipe", [2])
     assert second == found[1]
     for seed in (1, 2):  # whose mean would be of nothing
         settings = {"train": {"dropout": seed / 10}}
         results = tmp_path / "recipe" / f"seed{seed}" / "results.json"
         results.write_text(json.dumps({"settings": settings}))
     words = [str(tmp_path / "recipe"), "--output", str(tmp_path / "curves.png")]
-    assert plot_training.main(words) == 1
+    assert plot.main(words) == 1
     error = capsys.readouterr().err
     assert f"{found[1]}: made with other settings than seed1 (train.dropout: 0.1" in error
-    assert plot_training.main([*words, "--seeds", "2"]) == 0
+    assert plot.main([*words, "--seeds", "2"]) == 0
 
 
 def shifted(shift, validations):
@@ -226,16 +226,16 @@ def test_nothing_to_plot_is_an_error_and_no_picture(tmp_path, content, capsys):
     else:
         (tmp_path / "run").write_text(content)
     output = tmp_path / "curves.png"
-    assert plot_training.main([str(tmp_path / "run"), "--output", str(output)]) == 1
+    assert plot.main([str(tmp_path / "run"), "--output", str(output)]) == 1
     assert "nothing to plot" in capsys.readouterr().err
     assert not output.exists()
 
 
 def test_unknown_files_and_formats_are_named(tmp_path, capsys):
     output = str(tmp_path / "curves.png")
-    assert plot_training.main([str(tmp_path / "nowhere"), "--output", output]) == 1
+    assert plot.main([str(tmp_path / "nowhere"), "--output", output]) == 1
     assert f"{tmp_path / 'nowhere'}: no such file" in capsys.readouterr().err
-    assert plot_training.main([str(tmp_path), "--output", str(tmp_path / "curves.bmp")]) == 1
+    assert plot.main([str(tmp_path), "--output", str(tmp_path / "curves.bmp")]) == 1
     assert ".png or .pdf" in capsys.readouterr().err
 
 
