@@ -21,6 +21,8 @@ from dataclasses import asdict
 from pathlib import Path
 from statistics import mean
 
+from ea_fairseq.commands.compare import add_options
+from ea_fairseq.commands.program import run_program
 from ea_fairseq.errors import CommandParser, perhaps_meant
 from ea_fairseq.files import check_outputs, read_json, write_json, write_lines
 from ea_fairseq.recipes.results.comparison import ALL_TOGETHER, left_to_chance
@@ -43,37 +45,35 @@ Comparisons = dict[str, dict[str, dict[str, Compared]]]
 def main(argv: list[str] | None = None) -> int:
     """Compare and print; the exit code is 0 unless the systems do not compare."""
     args = make_parser().parse_args(argv)
-    try:
-        if args.samples < 1:
-            raise ValueError(f"--samples {args.samples}: choose at least 1")
-        outputs = {"--markdown": args.markdown, "--json": args.json}
-        check_outputs(outputs, [args.times] if args.times else [])
-        times = read_json(args.times) if args.times else {}
-        folders = [folder for path in args.systems for folder in system_folders(path)]
-        systems = read_systems(folders, args.seeds, args.work_dir)
-        if len(systems) < 2:
-            raise ValueError("fewer than two systems with finished runs: nothing to compare")
-        against = args.against or [next(iter(systems))]
-        for name in against:
-            if name not in systems:
-                raise ValueError(
-                    f"--against {name}: none of the systems{perhaps_meant(name, systems)} "
-                    f"(choose from {', '.join(systems)})"
-                )
-        found = {name: compare_all(systems, name, args.score, args.samples) for name in against}
-        lines = report(systems, found, times)
-        if args.markdown:
-            write_lines(args.markdown, lines)
-        if args.json:
-            write_json(args.json, as_json(found))
-    except (ValueError, OSError) as error:
-        print(f"compare_many.py: error: {error}", file=sys.stderr)
-        return 1
+    return run_program(lambda: compare_systems(args), "compare_many.py")
+
+
+def compare_systems(args: argparse.Namespace) -> None:
+    """Read, compare, write and print what the arguments name."""
+    outputs = {"--markdown": args.markdown, "--json": args.json}
+    check_outputs(outputs, [args.times] if args.times else [])
+    times = read_json(args.times) if args.times else {}
+    folders = [folder for path in args.systems for folder in system_folders(path)]
+    systems = read_systems(folders, args.seeds, args.work_dir)
+    if len(systems) < 2:
+        raise ValueError("fewer than two systems with finished runs: nothing to compare")
+    against = args.against or [next(iter(systems))]
+    for name in against:
+        if name not in systems:
+            raise ValueError(
+                f"--against {name}: none of the systems{perhaps_meant(name, systems)} "
+                f"(choose from {', '.join(systems)})"
+            )
+    found = {name: compare_all(systems, name, args.score, args.samples) for name in against}
+    lines = report(systems, found, times)
+    if args.markdown:
+        write_lines(args.markdown, lines)
+    if args.json:
+        write_json(args.json, as_json(found))
     for system in systems.values():
         if copies := warning_of_copies(system.folder, system.runs):
             print(f"compare_many.py: warning: {copies}", file=sys.stderr)
     print("\n".join(lines))
-    return 0
 
 
 def make_parser() -> argparse.ArgumentParser:
@@ -90,21 +90,11 @@ def make_parser() -> argparse.ArgumentParser:
         metavar="NAME",
         help="names of the systems that all are compared with (default: the first one)",
     )
-    parser.add_argument("--seeds", type=int, nargs="+", help="these runs only")
-    parser.add_argument(
-        "--work-dir",
-        type=Path,
-        default=Path("work"),
-        metavar="DIR",
-        help="where the data of kept runs is prepared (default: %(default)s)",
-    )
+    add_options(parser)
     parser.add_argument(
         "--score",
         default="tokenized BLEU",
         help="label of the score, or its beginning (default: %(default)s)",
-    )
-    parser.add_argument(
-        "--samples", type=int, default=1000, help="bootstrap samples (default: %(default)s)"
     )
     parser.add_argument(
         "--times", type=Path, metavar="FILE", help="what benchmark_variants.py --json wrote"

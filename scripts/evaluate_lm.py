@@ -15,30 +15,41 @@ import argparse
 import os
 import sys
 from pathlib import Path
-from typing import Any
 
+from ea_fairseq.commands.program import run_program
 from ea_fairseq.files import check_outputs, write_json
-from ea_fairseq.recipes.results.perplexity import UNITS, LossMeasure, write_losses
+from ea_fairseq.recipes.results.perplexity import UNITS, write_losses
 
 
 def main(argv: list[str] | None = None) -> int:
     """Score one text; the exit code is 0 unless model and text do not fit."""
     args, of_fairseq = make_parser().parse_known_args(argv)
-    try:
-        check_outputs({"--json": args.json, "--losses": args.losses})
-        from ea_fairseq.recipes.runs.block_losses import measure  # takes fairseq
+    return run_program(lambda: evaluate(args, of_fairseq), "evaluate_lm.py")
 
-        measures = measure(of_fairseq, args.unit, args.subword)
-        scores = [measure.score() for measure in measures]
-        write_losses(args.losses, measures)
-        write_json(args.json, record(args, measures, scores))
-    except (ValueError, OSError) as error:
-        print(f"evaluate_lm.py: error: {error}", file=sys.stderr)
-        return 1
+
+def evaluate(args: argparse.Namespace, of_fairseq: list[str]) -> None:
+    """Score, write and print; ``of_fairseq`` are the options of fairseq-eval-lm."""
+    check_outputs({"--json": args.json, "--losses": args.losses})
+    from ea_fairseq.recipes.runs.block_losses import measure  # takes fairseq
+
+    measures = measure(of_fairseq, args.unit, args.subword)
+    scores = [measure.score() for measure in measures]
+    write_losses(args.losses, measures)
+    scored = measures[0].scored
+    record = {
+        "files": {"losses": os.path.relpath(args.losses, args.json.parent)},
+        "unit": scored.unit,
+        "units": sum(scored.units),
+        "line_ends": scored.line_ends,
+        "tokens": sum(scored.tokens),
+        "unknown": scored.unknown,
+        "blocks": len(scored.units),
+        "scores": scores,
+    }
+    write_json(args.json, record)
     for score in scores:
         low, high = score["interval"]
         print(f"{score['label']} {score['score']:.4f} ({low:.4f} to {high:.4f})")
-    return 0
 
 
 def make_parser() -> argparse.ArgumentParser:
@@ -61,23 +72,6 @@ def make_parser() -> argparse.ArgumentParser:
         help="what the text's words are split into",
     )
     return parser
-
-
-def record(
-    args: argparse.Namespace, measures: list[LossMeasure], scores: list[dict[str, Any]]
-) -> dict[str, Any]:
-    """What --json writes."""
-    scored = measures[0].scored
-    return {
-        "files": {"losses": os.path.relpath(args.losses, args.json.parent)},
-        "unit": scored.unit,
-        "units": sum(scored.units),
-        "line_ends": scored.line_ends,
-        "tokens": sum(scored.tokens),
-        "unknown": scored.unknown,
-        "blocks": len(scored.units),
-        "scores": scores,
-    }
 
 
 if __name__ == "__main__":

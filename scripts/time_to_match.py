@@ -18,6 +18,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from ea_fairseq.commands.program import run_program
 from ea_fairseq.files import check_outputs, write_json
 from ea_fairseq.recipes.results.differences import listed
 from ea_fairseq.recipes.results.milestones import read_progress
@@ -33,17 +34,18 @@ HEADER += [name for cost in COSTS for name in (f"{cost}: B", "B / A")]
 def main(argv: list[str] | None = None) -> int:
     """Print the table; the exit code is 0 unless the runs do not compare."""
     args = make_parser().parse_args(argv)
-    try:
-        check_outputs({"--json": args.json})
-        chosen = pairs(args.baseline, args.model, args.seeds)
-        for runs in zip(*chosen, strict=True):
-            check_runs(list(runs))
-        rows = [match(*pair) for pair in chosen]
-        if args.json:
-            write_json(args.json, rows)
-    except (ValueError, OSError) as error:
-        print(f"time_to_match.py: error: {error}", file=sys.stderr)
-        return 1
+    return run_program(lambda: compare_costs(args), "time_to_match.py")
+
+
+def compare_costs(args: argparse.Namespace) -> None:
+    """Read, compare, write and print what the arguments name."""
+    check_outputs({"--json": args.json})
+    chosen = pairs(args.baseline, args.model, args.seeds)
+    for runs in zip(*chosen, strict=True):
+        check_runs(list(runs))
+    rows = [match(*pair) for pair in chosen]
+    if args.json:
+        write_json(args.json, rows)
     print(f"A: {args.baseline}\nB: {args.model}")
     if changes := differing_settings(*chosen[0]):
         print(f"A -> B: {listed(changes)}")
@@ -61,7 +63,6 @@ def main(argv: list[str] | None = None) -> int:
         if row["B"] is None:
             best = row["best of B"]
             print(f"\n{row['seed']}: B did not reach it; its best is {best:.2f}")
-    return 0
 
 
 def make_parser() -> argparse.ArgumentParser:

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from ..errors import CommandParser, UserError, program_name
 from ..files import check_outputs, is_stream
-from . import program
+from .program import run_program
 
 
 def _positive(text: str) -> int:
@@ -106,7 +106,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Average and save; the exit code is 0 when the output is there."""
     parser = make_parser()
     args = parser.parse_args(argv)
-    return program.run(lambda: _average(args), parser.prog)
+    return run_program(lambda: _average(args), parser.prog)
 
 
 def _average(args: argparse.Namespace) -> None:

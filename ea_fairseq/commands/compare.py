@@ -28,7 +28,7 @@ from ..recipes.results.systems import (
     units_of,
 )
 from ..recipes.results.tables import mean_and_deviation, table
-from . import program
+from .program import run_program
 
 _DESCRIPTION = """Compare two systems: differences of scores, intervals and p-values by bootstrap.
 
@@ -59,12 +59,10 @@ def main(argv: list[str] | None = None) -> int:
     """Compare; the exit code is 0 whatever the outcome, unless the systems do not compare."""
     parser = make_parser()
     args = parser.parse_args(argv)
-    return program.run(lambda: _compare(args, parser.prog), parser.prog)
+    return run_program(lambda: _compare(args, parser.prog), parser.prog)
 
 
-def _compare(args: argparse.Namespace, name: str) -> None:
-    if args.samples < 1:
-        raise ValueError(f"--samples {args.samples}: choose at least 1")
+def _compare(args: argparse.Namespace, program: str) -> None:
     first, second = read_systems(args)
     changes = {}
     if not (args.first.is_file() or args.second.is_file()):
@@ -75,7 +73,7 @@ def _compare(args: argparse.Namespace, name: str) -> None:
         raise ValueError(f"{which}A and B have no score {'of that name' if which else 'in common'}")
     for path, runs in ((args.first, first), (args.second, second)):
         if copies := warning_of_copies(path, runs):
-            print(f"{name}: warning: {copies}", file=sys.stderr)
+            print(f"{program}: warning: {copies}", file=sys.stderr)
     if args.json:
         systems = {"A": str(args.first), "B": str(args.second), "samples": args.samples}
         write_json(args.json, systems | {"rows": [asdict(row) for row in rows]})
@@ -100,14 +98,7 @@ def make_parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("first", type=Path, metavar="A", help="run folder or translations")
     parser.add_argument("second", type=Path, metavar="B", help="run folder or translations")
-    parser.add_argument("--seeds", type=int, nargs="+", help="these runs of the folders only")
-    parser.add_argument(
-        "--work-dir",
-        type=Path,
-        default=Path("work"),
-        metavar="DIR",
-        help="where the data of runs kept by keep_runs.py is prepared (default: %(default)s)",
-    )
+    add_options(parser)
     parser.add_argument("--references", type=Path, help="references, where A or B is a file")
     parser.add_argument("--lowercase", action="store_true", help="ignore case, for two files")
     parser.add_argument(
@@ -116,11 +107,23 @@ def make_parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--score", default="", help="only scores whose label begins so (default: all)"
     )
+    parser.add_argument("--json", type=Path, help="write the comparison here as well")
+    return parser
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Options of every comparison of runs."""
+    parser.add_argument("--seeds", type=int, nargs="+", help="these runs of the folders only")
+    parser.add_argument(
+        "--work-dir",
+        type=Path,
+        default=Path("work"),
+        metavar="DIR",
+        help="where the data of runs kept by keep_runs.py is prepared (default: %(default)s)",
+    )
     parser.add_argument(
         "--samples", type=int, default=1000, help="bootstrap samples (default: %(default)s)"
     )
-    parser.add_argument("--json", type=Path, help="write the comparison here as well")
-    return parser
 
 
 def read_systems(args: argparse.Namespace) -> tuple[Runs, Runs]:

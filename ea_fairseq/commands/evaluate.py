@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import os
 import sys
+from dataclasses import asdict
 from pathlib import Path
 
 from ..errors import CommandParser, program_name
@@ -12,7 +13,6 @@ from ..files import check_outputs, read_lines, write_json, write_lines
 from ..recipes.results.scoring import (
     Score,
     Translation,
-    as_json,
     check_lengths,
     check_words,
     comet_score,
@@ -21,7 +21,7 @@ from ..recipes.results.scoring import (
 )
 from ..recipes.runs.generation import check_targets, check_text_alone, read_generated
 from ..text.tokens import detokenize
-from . import program
+from .program import run_program
 
 _DESCRIPTION = """Score translations: tokenized BLEU, sacreBLEU with signature, chrF, TER and more.
 
@@ -37,7 +37,7 @@ def main(argv: list[str] | None = None) -> int:
     """Score one test set; the exit code is 0 unless the files do not fit each other."""
     parser = make_parser()
     args = parser.parse_args(argv)
-    return program.run(lambda: evaluate(args), parser.prog)
+    return run_program(lambda: evaluate(args), parser.prog)
 
 
 def make_parser() -> argparse.ArgumentParser:
@@ -160,7 +160,7 @@ def record(args: argparse.Namespace, count: int, scores: list[Score]) -> dict:
         "lowercase": args.lowercase,
         "compound_split": args.compound_split,
         "sentences": count,
-        "scores": as_json(scores),
+        "scores": [asdict(score) for score in scores],
     }
 
 

@@ -11,7 +11,7 @@ from ..errors import CommandParser, program_name
 from ..files import read_json_or_none
 from ..recipes.results.differences import differences, listed
 from ..user_dir import add_user_dir, import_user_dir
-from . import program
+from .program import run_program
 
 _DESCRIPTION = """Make a model folder of what was trained: all that using it needs, to be handed on.
 
@@ -35,7 +35,7 @@ def main(argv: list[str] | None = None) -> int:
         export(args, parser.prog)
         print(f"wrote {args.output}")
 
-    return program.run(work, parser.prog)
+    return run_program(work, parser.prog)
 
 
 def make_parser() -> argparse.ArgumentParser:
@@ -74,8 +74,8 @@ def make_parser() -> argparse.ArgumentParser:
     return parser
 
 
-def export(args: argparse.Namespace, name: str) -> None:
-    """What the command line of the program of that name asks for."""
+def export(args: argparse.Namespace, program: str) -> None:
+    """What the command line of that program asks for."""
     of_checkpoint = ("data", "source_lang", "target_lang", "language", "codes")
     of_checkpoint += ("tokenizer", "lowercase")
     is_folder = args.model.is_dir()
@@ -118,13 +118,13 @@ def export(args: argparse.Namespace, name: str) -> None:
         if changes := differences(kept["tokenize"], given):
             print(
                 f"warning: {args.output} takes text otherwise than the model's recipe made it "
-                f"({listed(changes)}): {name} {run} FOLDER knows how it was made",
+                f"({listed(changes)}): {program} {run} FOLDER knows how it was made",
                 file=sys.stderr,
             )
     if args.codes is None and split:
         print(
             f"warning: {args.output} takes text that is split into subwords; for a model that takes"
-            f" text as it is: {name} {run} FOLDER",
+            f" text as it is: {program} {run} FOLDER",
             file=sys.stderr,
         )
     elif kept is None and (takes := read_model_folder(args.output).config.text.takes):

@@ -11,7 +11,7 @@ from ..files import check_outputs
 from ..recipes.results.curves import read_curves
 from ..recipes.results.systems import check_runs
 from ..recipes.runs.folders import seed_folders
-from . import program
+from .program import run_program
 
 _DESCRIPTION = """Draw loss and BLEU of trainings over updates and time, several in one picture.
 
@@ -27,7 +27,7 @@ def main(argv: list[str] | None = None) -> int:
     """Draw the picture; the exit code is 0 unless there is nothing to draw."""
     parser = make_parser()
     args = parser.parse_args(argv)
-    return program.run(lambda: _plot(args), parser.prog)
+    return run_program(lambda: _plot(args), parser.prog)
 
 
 def _plot(args: argparse.Namespace) -> None:

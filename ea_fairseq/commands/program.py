@@ -8,7 +8,7 @@ import threading
 from collections.abc import Callable
 
 
-def run(work: Callable[[], None], program: str) -> int:
+def run_program(work: Callable[[], None], program: str) -> int:
     """Does the work; what goes wrong is told on standard error.
 
     Args:

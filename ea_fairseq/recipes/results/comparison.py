@@ -71,8 +71,10 @@ def compare(first: Runs, second: Runs, samples: int, score: str = "") -> list[Ro
         score: compare only scores whose label begins so
 
     Raises:
-        ValueError: no test set in common, or one with other references.
+        ValueError: no test set in common, or one with other references; too few samples.
     """
+    if samples < 1:
+        raise ValueError(f"--samples {samples}: choose at least 1")
     runs = [*first.values(), *second.values()]
     shared = [name for name in runs[0] if all(name in run for run in runs)]
     if not shared:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
 from statistics import mean, stdev
+from typing import Any
 
 #: ``2026-01-01 12:00:00 | INFO | valid | epoch 001 | ...``; a progress bar may stand before it.
 _LINE = re.compile(r"\| INFO \| (train_inner|train|valid\w*) \| (.*)")
@@ -147,7 +150,9 @@ def _from_log(path: Path) -> Curves:
             processes.append((clock, []))
         if match := _LINE.search(line):
             tag, stats = match.groups()
-            values = _json_stats(tag, stats) if stats.startswith("{") else _plain_stats(stats)
+            values = (
+                _json_stats(tag, stats) if stats.startswith("{") else _numbers(_PAIR.findall(stats))
+            )
             number = values.pop("num_updates", math.nan)
             if not 0 <= number < 2**53:
                 continue
@@ -201,22 +206,15 @@ def _json_stats(tag: str, text: str) -> dict[str, float]:
     except (ValueError, RecursionError):  # the last line of a training that was killed
         return {}
     prefix = "" if tag == "train_inner" else f"{tag}_"
-    found = {}
-    for key, value in stats.items():
-        try:
-            found[key.removeprefix(prefix)] = float(value)
-        except (TypeError, ValueError, OverflowError):
-            continue
-    return found
+    return _numbers((key.removeprefix(prefix), value) for key, value in stats.items())
 
 
-def _plain_stats(text: str) -> dict[str, float]:
+def _numbers(pairs: Iterable[tuple[str, Any]]) -> dict[str, float]:
+    """The values that are numbers, by their names."""
     found = {}
-    for key, value in _PAIR.findall(text):
-        try:
+    for key, value in pairs:
+        with contextlib.suppress(TypeError, ValueError, OverflowError):
             found[key] = float(value)
-        except ValueError:
-            continue
     return found
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from ...files import read_json_or_none
 from .perplexity import LossMeasure
-from .scoring import Measure, read_record, read_results
+from .scoring import read_record, read_results
 
 #: What a run's model is kept in, whichever of them is there.
 _MODELS = ("averaged.pt", "checkpoints/checkpoint_best.pt", "model/model.safetensors")
@@ -86,7 +86,10 @@ def warning_of_copies(path: Path, runs: Mapping[str, Mapping[str, Any]]) -> str 
         a line; None where all runs differ
     """
     outputs = {
-        name: {test_set: _output(found[0]) for test_set, found in test_sets.items()}
+        name: {
+            test_set: first.nats if isinstance(first, LossMeasure) else first.hypotheses
+            for test_set, (first, *_) in test_sets.items()
+        }
         for name, test_sets in runs.items()
     }
     alike = [
@@ -100,10 +103,6 @@ def warning_of_copies(path: Path, runs: Mapping[str, Mapping[str, Any]]) -> str 
         f"{path}: {', '.join(alike)} have the same output, to the last sentence: if one is a copy, "
         "p and the deviation over seeds mean nothing"
     )
-
-
-def _output(measure: Measure | LossMeasure) -> list[Any]:
-    return measure.nats if isinstance(measure, LossMeasure) else measure.hypotheses
 
 
 def _seed(folder: Path) -> int | str | None:

@@ -101,7 +101,11 @@ def _kept_record(scored: Path, test_set: str) -> tuple[dict[str, Any], str, byte
         run = scored.parents[1]
         raise ValueError(f"{run}: is of a language model, which has no translations to keep")
     translation = read_scored(scored)
-    kind, text = _scored_text(translation)
+    if translation.tokens is None:
+        kind, lines = "translations", translation.text
+    else:
+        kind, lines = "hypotheses", translation.tokens
+    text = "".join(f"{line}\n" for line in lines).encode()
     name = f"{test_set}.{record['target_lang'] or 'txt'}.gz"
     references = {
         key: scored.parent / record["files"][key]
@@ -137,15 +141,6 @@ def _check_kept(record: dict[str, Any], name: str) -> None:
     for key, file in files.items():
         for part in file.split("/") if "references" in key else [file]:
             check_file_name(f"{name}: files: {key}", part)
-
-
-def _scored_text(translation: Translation) -> tuple[str, bytes]:
-    """What was scored, and what a record calls it."""
-    if translation.tokens is None:
-        kind, lines = "translations", translation.text
-    else:
-        kind, lines = "hypotheses", translation.tokens
-    return kind, "".join(f"{line}\n" for line in lines).encode()
 
 
 def _validations(run: Path) -> list[dict[str, Any]]:

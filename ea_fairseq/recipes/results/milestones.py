@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
-from .curves import Curves, read_curves
+from .curves import read_curves
 
 
 @dataclass(frozen=True)
@@ -60,18 +60,13 @@ def read_progress(run: Path) -> Progress:
     threads = _threads(log)
     known = len(threads) == 1 and "not given" not in threads
     hours = [m / 60 * int(threads[0]) if known else None for m in curves.minutes(updates)]
-    epochs = _epochs(curves, updates)
+    logged = dict(zip(*curves.curve("valid", "epoch"), strict=True))
+    epochs = [int(logged[update]) for update in updates]
     found = zip(perplexities, epochs, updates, hours, strict=True)
     ended = not (run / "steps").exists() or (run / "steps" / "train.json").exists()
     listed = ", ".join(threads) or "not logged"
     no_hours = f"{log}: they need one number of threads (--threads); it is {listed}"
     return Progress([Milestone(*values) for values in found], ended, "" if known else no_hours)
-
-
-def _epochs(curves: Curves, updates: list[int]) -> list[int]:
-    """The epoch of each validation."""
-    logged = dict(zip(*curves.curve("valid", "epoch"), strict=True))
-    return [int(logged[update]) for update in updates]
 
 
 def _threads(log: Path) -> list[str]:

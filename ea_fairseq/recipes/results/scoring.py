@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Collection
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -327,8 +327,3 @@ def comet_score(
     scorer = load_from_checkpoint(download_model(model))
     output = scorer.predict(samples, batch_size=16, gpus=int(torch.cuda.is_available()))
     return Score("COMET", float(output.system_score), f"model:{model}")
-
-
-def as_json(scores: list[Score]) -> list[dict[str, Any]]:
-    """Scores as JSON writes them."""
-    return [asdict(score) for score in scores]

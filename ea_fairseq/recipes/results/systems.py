@@ -66,32 +66,19 @@ def read_folders(folders: list[Path], work_dir: Path) -> Runs:
 
 
 def check_runs(folders: list[Path]) -> None:
-    """Refuse runs that are no system's: of other settings than one another, or copies.
+    """Refuse runs that are no system's: their mean would be of nothing.
 
     Raises:
         OtherSettings: naming the run and what differs from the first.
         ValueError: naming a run that is another's copy.
     """
-    check_settings(folders)
-    check_independent(folders)
-
-
-def check_settings(folders: list[Path]) -> None:
-    """Refuse runs of one system with other settings: their mean would be of nothing.
-
-    Raises:
-        OtherSettings: naming the run and what differs from the first.
-    """
-    every = {folder: settings_of(folder) for folder in folders}
-    for folder, settings in every.items():
-        first = folders[0]
-        known = settings.keys() & every[first].keys()
-        old, new = ({name: found[name] for name in known} for found in (every[first], settings))
-        if changes := differences(comparable(old), comparable(new)):
+    for folder in folders:
+        if changes := _changes(folders[0], folder):
             raise OtherSettings(
-                f"{folder}: made with other settings than {first.name} ({listed(changes)}): "
+                f"{folder}: made with other settings than {folders[0].name} ({listed(changes)}): "
                 "give their command again, or the --seeds to compare"
             )
+    check_independent(folders)
 
 
 def _check_members(folders: list[Path]) -> None:
@@ -117,7 +104,12 @@ def differing_settings(
         second: likewise
         seeds: those of the runs that count
     """
-    old, new = (settings_of(seed_folders(path, seeds)[0]) for path in (first, second))
+    return _changes(*(seed_folders(path, seeds)[0] for path in (first, second)))
+
+
+def _changes(first: Path, second: Path) -> dict[str, str]:
+    """What two runs differ in, of the settings that are known of both."""
+    old, new = settings_of(first), settings_of(second)
     known = old.keys() & new.keys()
     old, new = ({name: settings[name] for name in known} for settings in (old, new))
     return differences(comparable(old), comparable(new))
