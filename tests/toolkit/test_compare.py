@@ -32,37 +32,43 @@ def noisy(lines, share, seed):
     return [" ".join(swap(word) for word in line.split()) for line in lines]
 
 
-@pytest.fixture(scope="module")
-def lines():
-    choose = random.Random(2)
-    return [" ".join(choose.choices(WORDS, k=choose.randint(6, 12))) for _ in range(60)]
-
-
-@pytest.fixture
-def references(tmp_path, lines):
-    write(tmp_path / "ref", lines)
-    return list(lines)
+def score(translations, references, record, *options):
+    """Score tokens by ea-evaluate, which writes a record of it."""
+    record.parent.mkdir(parents=True, exist_ok=True)
+    files = ["--hypotheses", translations, "--references", references, "--json", record]
+    options = [*files, "--target-lang", "en", *options]
+    assert evaluate.main([str(option) for option in options]) == 0
 
 
 @pytest.fixture(scope="module")
-def scored(tmp_path_factory, lines):
-    """Two systems with two seeds each, as run_recipe.py leaves them; B is much better."""
+def scored(tmp_path_factory):
+    """Two systems with two seeds each, as ea-recipe leaves them, of which B is much better; beside
+    them references, others and such as do not fit."""
     path = tmp_path_factory.mktemp("scored")
+    choose = random.Random(2)
+    lines = [" ".join(choose.choices(WORDS, k=choose.randint(6, 12))) for _ in range(60)]
     write(path / "ref", lines)
+    write(path / "others", lines[1:] + lines[:1])
+    write(path / "short", lines[:-1])
+    write(path / "long", [*lines, "one more"])
+    write(path / "pieces", ["ca@@ t", *lines[1:]])
+    write(path / "empty", [])
     for system, share in {"A": 0.5, "B": 0.15}.items():
         for seed in (1, 2):
             folder = path / system / f"seed{seed}"
             write(folder / "hyp", noisy(lines, share, seed))
-            files = ["--hypotheses", folder / "hyp", "--references", path / "ref"]
-            files += ["--tokenized-references", path / "ref"]
-            (folder / "scores").mkdir()
-            options = ["--target-lang", "en", "--json", folder / "scores" / "test.json"]
-            assert evaluate.main([str(part) for part in files + options]) == 0
+            record, tokens = folder / "scores" / "test.json", ["--tokenized-references"]
+            score(folder / "hyp", path / "ref", record, *tokens, path / "ref")
     return path
 
 
 @pytest.fixture
-def systems(tmp_path, references, scored):
+def references(scored):
+    return (scored / "ref").read_text().splitlines()
+
+
+@pytest.fixture
+def systems(tmp_path, scored):
     """These two, to be changed."""
     shutil.copytree(scored, tmp_path, dirs_exist_ok=True)
     return tmp_path
@@ -73,6 +79,19 @@ def run(folder, first, second, *options):
     output = ["--json", str(folder / "out.json"), *options]
     assert compare.main([str(folder / first), str(folder / second), *output]) == 0
     return {row["score"]: row for row in json.loads((folder / "out.json").read_text())["rows"]}
+
+
+def accepted(folder, *options):
+    run(folder, "A", "B", "--samples", "2", *options)
+
+
+def refusal(capsys, *arguments):
+    """The line in which a comparison ends."""
+    capsys.readouterr()
+    assert compare.main([str(argument) for argument in arguments]) == 1
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("compare.py: error: ")
+    return line
 
 
 def test_a_system_does_not_differ_from_itself(systems, capsys):
@@ -103,17 +122,6 @@ def test_scores_and_p_values_are_those_of_sacrebleus_command(systems, references
     assert found["B"]["p_value"] < 0.001 < 0.02 < found["C"]["p_value"]
 
 
-def test_a_clear_difference_is_significant_and_noise_is_not(systems):
-    clear = run(systems, "A", "B")["sacreBLEU"]
-    assert max(clear["by_seed"].values()) < 0.01
-    assert clear["difference"]["p"] < 0.01 and clear["difference"]["interval"][0] > 0
-    # The same amount of noise with another seed: two systems equally good.
-    noise = run(systems, "B/seed1", "B/seed2")["sacreBLEU"]
-    assert min(noise["by_seed"].values()) > 0.05 and noise["difference"]["p"] > 0.1
-    low, high = noise["difference"]["interval"]
-    assert low < 0 < high
-
-
 def test_seeds_give_mean_and_standard_deviation(systems, capsys):
     row = run(systems, "A", "B")["tokenized BLEU"]
     assert list(row["first"]) == list(row["second"]) == list(row["by_seed"]) == ["seed1", "seed2"]
@@ -126,18 +134,21 @@ def test_seeds_give_mean_and_standard_deviation(systems, capsys):
     assert f" {difference:+.2f} |" in output
     assert row["difference"]["observed"] == pytest.approx(difference)
     low, high = row["difference"]["interval"]
-    assert low < difference < high and f" {low:+.2f} to {high:+.2f} |" in output
-    assert "p is about seeds and sentences" in output
+    assert 0 < low < difference < high and row["difference"]["p"] < 0.01
+    assert f" {low:+.2f} to {high:+.2f} |" in output
+    assert "p is about seeds and sentences" in output and "warning" not in output
 
 
-def test_every_run_is_scored_on_the_same_sentences(systems):
-    """So another run with the same translations widens and narrows nothing."""
+def test_every_run_is_scored_on_the_same_sentences(systems, capsys):
+    """So another run with the same translations widens and narrows nothing; it is told."""
     alone = run(systems, "A/seed1", "B/seed1", "--samples", "50")
+    assert "warning" not in capsys.readouterr().err
     for name in "AB":
         for file in ("hyp", "scores/test.json"):
             shutil.copyfile(systems / name / "seed1" / file, systems / name / "seed2" / file)
-    for score, row in run(systems, "A", "B", "--samples", "50").items():
-        assert row["difference"] == alone[score]["difference"]
+    for label, row in run(systems, "A", "B", "--samples", "50").items():
+        assert row["difference"] == alone[label]["difference"]
+    assert f"warning: {systems / 'B'}: seed1 and seed2 have the same" in capsys.readouterr().err
 
 
 def test_only_runs_of_the_same_seed_are_a_pair(systems, capsys):
@@ -157,104 +168,86 @@ def test_seeds_and_scores_that_are_asked_for_are_compared(systems, capsys):
     rows = run(systems, "A", "B", *options)
     assert list(rows) == ["chrF"] and list(rows["chrF"]["first"]) == ["seed2"]
     assert "Of a system with one run, p is about" in capsys.readouterr().out
-    for wrong, named in {
-        ("--seeds", "2", "7"): f"{systems / 'A' / 'seed7'}: ",
-        ("--score", "METEOR"): "--score METEOR: ",
-        ("--samples", "0"): "--samples 0: ",
-    }.items():
-        assert compare.main([str(systems / "A"), str(systems / "B"), *wrong]) == 1
-        assert f"error: {named}" in capsys.readouterr().err
 
 
-def test_all_test_sets_together_are_scored_as_one(systems, references, tmp_path, capsys):
+def test_all_test_sets_together_are_scored_as_one(systems, references, capsys):
     """The last rows are those of one test set with the sentences of all, in the same order."""
-    for system in "AB":
-        for seed in (1, 2):
-            folder = tmp_path / system / f"seed{seed}"
-            files = {"half": (references[:30], 30), "rest": (references[30:], 60)}
-            (folder / "scores" / "test.json").unlink()
-            lines = (folder / "hyp").read_text().splitlines()
-            for name, (some, end) in files.items():
-                write(folder / f"{name}.hyp", lines[end - len(some) : end])
-                write(folder / f"{name}.ref", some)
-                parts = ["--hypotheses", folder / f"{name}.hyp", "--target-lang", "en"]
-                parts += ["--references", folder / f"{name}.ref"]
-                parts += ["--tokenized-references", folder / f"{name}.ref"]
-                parts += ["--json", folder / "scores" / f"{name}.json"]
-                assert evaluate.main([str(part) for part in parts]) == 0
-    output = tmp_path / "out.json"
-    options = ["--json", str(output), "--samples", "100", "--score", "tokenized"]
-    assert compare.main([str(tmp_path / "A"), str(tmp_path / "B"), *options]) == 0
+    for folder in (systems / system / f"seed{seed}" for system in "AB" for seed in (1, 2)):
+        (folder / "scores" / "test.json").unlink()
+        lines = (folder / "hyp").read_text().splitlines()
+        for name, part in {"half": slice(30), "rest": slice(30, 60)}.items():
+            hypotheses, compared = folder / f"{name}.hyp", folder / f"{name}.ref"
+            write(hypotheses, lines[part])
+            write(compared, references[part])
+            record = folder / "scores" / f"{name}.json"
+            score(hypotheses, compared, record, "--tokenized-references", compared)
+    run(systems, "A", "B", "--samples", "100", "--score", "tokenized")
     assert "\nall together: the 60 sentences of half, rest\n" in capsys.readouterr().out
-    rows = json.loads(output.read_text())["rows"]
+    rows = json.loads((systems / "out.json").read_text())["rows"]
     assert [row["test_set"] for row in rows] == ["half", "rest", "all together"]
     assert [row["sentences"] for row in rows] == [30, 30, 60]
     for system, scores in (("A", rows[2]["first"]), ("B", rows[2]["second"])):
-        for name, score in scores.items():
-            hypotheses = (tmp_path / system / name / "hyp").read_text().splitlines()
+        for name, found in scores.items():
+            hypotheses = (systems / system / name / "hyp").read_text().splitlines()
             bleu = BLEU(tokenize="none", force=True)
-            assert score == pytest.approx(bleu.corpus_score(hypotheses, [references]).score)
+            assert found == pytest.approx(bleu.corpus_score(hypotheses, [references]).score)
 
 
-def test_what_is_compared_is_what_was_scored(tmp_path, references):
-    """Each form of translations, case ignored or not, an empty line and a language's apostrophes
-    among them: the scores are those that evaluate.py has found."""
+@pytest.mark.parametrize(
+    ("kind", "options"),
+    [
+        ("--translations", ["--lowercase"]),
+        ("--hypotheses", ["--compound-split"]),
+        ("--generated", ["--lowercase"]),
+    ],
+)
+def test_what_is_compared_is_what_was_scored(tmp_path, references, kind, options):
+    """Of each form of translations, an empty line and a language's apostrophes among them."""
     references = ["l' eau de la ville", *references[:9]]
     lines = [references[0].upper(), *noisy(references[1:], 0.3, 1)]
     lines[4] = ""
-    generated = [f"D-{i}\t-0.5\t{line}" for i, line in reversed(list(enumerate(lines)))]
+    if kind == "--generated":
+        lines = [f"D-{i}\t-0.5\t{line}" for i, line in reversed(list(enumerate(lines)))]
     write(tmp_path / "ref", references)
-    for option, content, options in (
-        ("--translations", lines, ["--lowercase"]),
-        ("--hypotheses", lines, ["--compound-split"]),
-        ("--generated", generated, ["--lowercase"]),
-    ):
-        folder = tmp_path / option
-        write(folder / "file", content)
-        arguments = [option, folder / "file", "--references", tmp_path / "ref", *options]
-        if option != "--translations":
-            arguments += ["--tokenized-references", tmp_path / "ref", "--target-lang", "fr"]
-        scored = folder / "seed1" / "scores" / "test.json"
-        scored.parent.mkdir(parents=True)
-        assert evaluate.main([str(part) for part in [*arguments, "--json", scored]]) == 0
-        found = {s["label"]: s["score"] for s in json.loads(scored.read_text())["scores"]}
-        rows = run(tmp_path, option, option, "--samples", "2")
-        assert {label: row["first"]["seed1"] for label, row in rows.items()} == pytest.approx(found)
+    write(tmp_path / "file", lines)
+    arguments = [kind, tmp_path / "file", "--references", tmp_path / "ref", *options]
+    if kind != "--translations":
+        arguments += ["--tokenized-references", tmp_path / "ref", "--target-lang", "fr"]
+    record = tmp_path / "A" / "seed1" / "scores" / "test.json"
+    record.parent.mkdir(parents=True)
+    assert evaluate.main([str(part) for part in [*arguments, "--json", record]]) == 0
+    found = {s["label"]: s["score"] for s in json.loads(record.read_text())["scores"]}
+    rows = run(tmp_path, "A", "A", "--samples", "2")
+    assert {label: row["first"]["seed1"] for label, row in rows.items()} == pytest.approx(found)
 
 
 def test_a_score_that_a_test_set_lacks_has_no_row_of_all_together(tmp_path, references):
     """Which would be of other sentences than its name says."""
-    for number, tokens in enumerate((["--tokenized-references"], ["--tokenized-references"], [])):
+    for number in range(3):
         file = tmp_path / f"{number}.ref"
         write(file, references[4 * number : 4 * number + 4])
-        options = [o for option in tokens for o in (option, file)] + ["--target-lang", "en"]
-        scored = tmp_path / "A" / "seed1" / "scores" / f"{number}.json"
-        scored.parent.mkdir(parents=True, exist_ok=True)
-        options += ["--hypotheses", file, "--references", file, "--json", scored]
-        assert evaluate.main([str(option) for option in options]) == 0
-    output = ["--json", str(tmp_path / "out.json"), "--samples", "2"]
-    assert compare.main([str(tmp_path / "A"), str(tmp_path / "A"), *output]) == 0
+        tokens = ["--tokenized-references", file] if number < 2 else []
+        score(file, file, tmp_path / "A" / "seed1" / "scores" / f"{number}.json", *tokens)
+    run(tmp_path, "A", "A", "--samples", "2")
     rows = json.loads((tmp_path / "out.json").read_text())["rows"]
     together = {row["score"]: row["sentences"] for row in rows if row["test_set"] == "all together"}
     assert together == {"sacreBLEU": 12, "chrF": 12, "TER": 12}
 
 
-def score(folder, references, *options):
-    """Score a run's translations anew."""
-    files = ["--hypotheses", folder / "hyp", "--references", references, *options]
-    assert evaluate.main([str(o) for o in [*files, "--json", folder / "scores" / "test.json"]]) == 0
-
-
 def test_what_some_run_lacks_is_named(systems, capsys):
     """ "All together" would be read as all that the other system was scored on."""
     shutil.copyfile(systems / "A/seed1/scores/test.json", systems / "A/seed1/scores/more.json")
-    score(systems / "B" / "seed2", systems / "ref", "--target-lang", "en", "--lowercase")
-    run(systems, "A", "B", "--samples", "2")
+    folder = systems / "B" / "seed2"
+    score(folder / "hyp", systems / "ref", folder / "scores" / "test.json", "--lowercase")
+    for order in (("A", "B"), ("B", "A")):
+        assert list(run(systems, *order, "--samples", "2")) == ["TER"]
     printed = capsys.readouterr().out
     labels = [f"{name}{case} of test" for case in ("", ", lower-cased") for name in SCORES]
     labels.remove("tokenized BLEU, lower-cased of test")  # scored without tokenized references
     assert f"not compared, for not every run has it: more; {'; '.join(labels)}\n" in printed
     assert "| TER (lower is better) |" in printed
+    line = refusal(capsys, systems / "A", systems / "B", "--score", "sacreBLEU")
+    assert "--score sacreBLEU: A and B have no score of that name" in line
     run(systems, "A/seed2", "B/seed1", "--samples", "2")
     assert "not compared" not in capsys.readouterr().out
 
@@ -262,216 +255,183 @@ def test_what_some_run_lacks_is_named(systems, capsys):
 def test_one_label_computed_in_two_ways_is_refused(systems, capsys):
     """Equal translations: more than 50 points apart, by sacrebleu's tokenizer of Chinese."""
     for name, language in (("A", "en"), ("B", "zh")):
-        write(systems / name / "seed1" / "hyp", ["一只 狗 在 跑"] * 60)
-        score(systems / name / "seed1", systems / "ref", "--target-lang", language)
-    options = ["--seeds", "1", "--score", "sacreBLEU"]
-    assert compare.main([str(systems / "A"), str(systems / "B"), *options]) == 1
-    error = capsys.readouterr().err
-    assert error.count("\n") == 1 and "|tok:13a|" in error and "|tok:zh|" in error
-    assert error.startswith("compare.py: error: test: sacreBLEU of A and B is computed in two ways")
+        folder = systems / name / "seed1"
+        write(folder / "hyp", ["一只 狗 在 跑"] * 60)
+        record = folder / "scores" / "test.json"
+        score(folder / "hyp", systems / "ref", record, "--target-lang", language)
+    line = refusal(capsys, systems / "A/seed1", systems / "B/seed1", "--score", "sacreBLEU")
+    assert "error: test: sacreBLEU of A and B is computed in two ways" in line
+    assert "|tok:13a|" in line and "|tok:zh|" in line
 
 
 def test_translations_that_are_not_those_scored_are_refused(systems, references, capsys):
-    changed = systems / "B" / "seed2" / "hyp"
-    write(changed, noisy(references, 0.4, 9))
-    both = [str(systems / "A"), str(systems / "B"), "--samples", "2"]
-    assert compare.main(both) == 1
-    error = capsys.readouterr().err
-    assert error.count("\n") == 1 and "error: test, seed2: tokenized BLEU was " in error
-    score(changed.parent, systems / "ref", "--target-lang", "en")
-    assert compare.main(both) == 0
+    changed = systems / "B" / "seed2"
+    write(changed / "hyp", noisy(references, 0.4, 9))
+    line = refusal(capsys, systems / "A", systems / "B", "--samples", "2")
+    assert "error: test, seed2: tokenized BLEU was " in line
+    score(changed / "hyp", systems / "ref", changed / "scores" / "test.json")
+    accepted(systems)
 
 
 def test_ensembles_with_a_model_in_common_are_no_two_runs(systems, capsys):
     for name in "AB":
         (systems / name / "seed1").rename(systems / name / "seed1+2")
         (systems / name / "seed2").rename(systems / name / "seed1+2+3")
-    both = [str(systems / "A"), str(systems / "B"), "--samples", "2"]
-    assert compare.main(both) == 1
-    message = f"{systems / 'A' / 'seed1+2+3'}: has the model of seed 1 in common with seed1+2:"
-    assert message in capsys.readouterr().err
+    named = f"{systems / 'A' / 'seed1+2+3'}: has the model of seed 1 in common with seed1+2:"
+    assert named in refusal(capsys, systems / "A", systems / "B")
     for name in "AB":
         (systems / name / "seed1+2+3").rename(systems / name / "seed3+4")
-    assert compare.main(both) == 0
+    accepted(systems)
+
+
+def settle(folder, seed, **sections):
+    """The settings of a run, as its results.json has them."""
+    write(folder / f"seed{seed}" / "results.json", [json.dumps({"settings": sections})])
 
 
 def test_what_two_systems_differ_in_is_printed(systems, capsys):
     """All of it stands behind a difference of scores, be it a longer training."""
     for name, epochs in (("A", 60), ("B", 22)):
+        train = {"arch": f"lite_{name}", "max-epoch": epochs, "lr": "1e-3"}
         for seed in (1, 2):
-            settings = {"train": {"arch": f"lite_{name}", "max-epoch": epochs, "lr": "1e-3"}}
-            results = systems / name / f"seed{seed}" / "results.json"
-            write(results, [json.dumps({"settings": settings})])
-    assert compare.main([str(systems / "A"), str(systems / "B"), "--samples", "2"]) == 0
+            settle(systems / name, seed, train=train)
+    accepted(systems)
     line = "\nA -> B: train.arch: lite_A -> lite_B; train.max-epoch: 60 -> 22\n"
     assert line in capsys.readouterr().out
-    assert compare.main([str(systems / "A"), str(systems / "A"), "--samples", "2"]) == 0
+    run(systems, "A", "A", "--samples", "2")
     assert "A -> B" not in capsys.readouterr().out
-
-
-def test_systems_scored_on_other_references_are_refused(systems, references, capsys):
-    write(systems / "ref2", references[1:] + references[:1])
-    scored = systems / "B" / "seed2" / "scores" / "test.json"
-    scored.write_text(scored.read_text().replace("/ref", "/ref2"))
-    assert compare.main([str(systems / "A"), str(systems / "B")]) == 1
-    assert "the references of A and B differ" in capsys.readouterr().err
-
-
-@pytest.mark.parametrize("count", [59, 61])
-@pytest.mark.parametrize("changed", ["references", "tokenized_references"])
-def test_references_that_have_other_lines_by_now_are_refused(
-    systems, changed, count, references, capsys
-):
-    """sacrebleu would compare as many sentences as both have."""
-    write(systems / "ref2", [*references, "one more"][:count])
-    for run in (1, 2):
-        for system in "AB":
-            scored = systems / system / f"seed{run}" / "scores" / "test.json"
-            scored.write_text(re.sub(rf'("{changed}": ".*/ref)"', r'\g<1>2"', scored.read_text()))
-    assert compare.main([str(systems / "A"), str(systems / "B")]) == 1
-    error = capsys.readouterr().err
-    assert error.count("\n") == 1
-    assert "/hyp has 60 lines, " in error and f"ref2 has {count}" in error
-
-
-def test_scores_that_a_seed_lacks_are_not_compared(systems, references, capsys):
-    """A traceback, where one seed's scores ignore case and the others' do not."""
-    ignoring = systems / "B" / "seed2"
-    files = ["--hypotheses", ignoring / "hyp", "--references", systems / "ref", "--lowercase"]
-    files += ["--target-lang", "en", "--json", ignoring / "scores" / "test.json"]
-    assert evaluate.main([str(part) for part in files]) == 0
-    for order in (("A", "B"), ("B", "A")):
-        assert list(run(systems, *order, "--samples", "2")) == ["TER"]
-    both = [str(systems / "A"), str(systems / "B")]
-    assert compare.main([*both, "--score", "sacreBLEU"]) == 1
-    assert "--score sacreBLEU: A and B have no score of that name" in capsys.readouterr().err
 
 
 def test_runs_of_other_settings_have_no_mean(systems, capsys):
     """One seed translated again with another beam counted beside the others."""
-    both = [str(systems / "A"), str(systems / "B"), "--samples", "2"]
+    both, b = (systems / "A", systems / "B"), systems / "B"
     for seed, beam in ((1, 5), (2, 1)):
-        settings = {"train": {"dropout": 0.3, "log-interval": seed}, "generate": {"beam": beam}}
-        write(systems / "B" / f"seed{seed}" / "results.json", [json.dumps({"settings": settings})])
-    assert compare.main(both) == 1
-    error = capsys.readouterr().err
-    assert (
-        f"{systems / 'B' / 'seed2'}: made with other settings than seed1 (generate.beam: 5" in error
-    )
-    assert compare.main([*both, "--seeds", "2"]) == 0  # each is one run
-    settings["generate"]["beam"] = 5
-    write(systems / "B" / "seed2" / "results.json", [json.dumps({"settings": settings})])
-    assert compare.main(both) == 0
+        train = {"dropout": 0.3, "log-interval": seed}
+        settle(b, seed, train=train, generate={"beam": beam})
+    named = f"{b / 'seed2'}: made with other settings than seed1 (generate.beam: 5"
+    assert named in refusal(capsys, *both)
+    accepted(systems, "--seeds", "2")  # each is one run
+    settle(b, 2, train=train, generate={"beam": 5})
+    accepted(systems)
     for size in (1, 0):  # of one corpus, prepared with other versions of a library
         for seed in (1, 2):
             prepared = {"settings": {"size": seed * size}, "versions": {"babel": seed}}
-            path = systems / "B" / f"seed{seed}" / "text" / "corpus.json"
+            path = b / f"seed{seed}" / "text" / "corpus.json"
             write(path, [json.dumps({"prepared": prepared})])
-        assert compare.main(both) == size
-    assert "(data.settings.size: 1 -> 2)" in capsys.readouterr().err
+        if size:
+            assert "(data.settings.size: 1 -> 2)" in refusal(capsys, *both)
+        else:
+            accepted(systems)
     # What was put aside is no run of the system.
-    (systems / "B" / "seed2").rename(systems / "B" / "seed2.old")
-    assert compare.main(both) == 0
+    (b / "seed2").rename(b / "seed2.old")
+    accepted(systems)
     assert "B (1 run)" in capsys.readouterr().out
 
 
-def test_options_without_effect_are_refused(systems, capsys):
-    run, file = str(systems / "A"), str(systems / "A" / "seed1" / "hyp")
-    references = ["--references", str(systems / "ref")]
-    for words, expected in (
-        ([file, run, "--json", file], f"--json {file}: is the same file as {file}, which is read"),
-        ([run, run, *references], f"--references {systems / 'ref'}: for files; runs have their"),
-        ([run, run, "--lowercase"], "--lowercase: for two files; of a run its recipe says"),
-        ([file, run, "--lowercase"], "--lowercase: for two files; of a run its recipe says"),
-        ([file, run, "--target-lang", "en"], "--target-lang en: for two files; a run's is known"),
-        ([file, file, *references, "--seeds", "1"], "--seeds: for runs, of which neither A nor B"),
-    ):
-        assert compare.main(words) == 1
-        error = capsys.readouterr().err
-        assert error.startswith(f"compare.py: error: {expected}") and error.count("\n") == 1
-    assert compare.main([file, file, *references, "--lowercase", "--samples", "2"]) == 0
+@pytest.mark.parametrize("other", ["short", "long"])
+@pytest.mark.parametrize("changed", ["references", "tokenized_references"])
+def test_references_that_have_other_lines_by_now_are_refused(systems, changed, other, capsys):
+    """sacrebleu would compare as many sentences as both have."""
+    for record in systems.glob("*/*/scores/test.json"):
+        named = rf'("{changed}": ".*/)ref"'
+        record.write_text(re.sub(named, rf'\g<1>{other}"', record.read_text()))
+    line = refusal(capsys, systems / "A", systems / "B")
+    count = {"short": 59, "long": 61}[other]
+    assert "/hyp has 60 lines, " in line and f"{other} has {count}" in line
 
 
-def test_what_cannot_be_compared_is_named(systems, references, capsys):
-    a, b = str(systems / "A" / "seed1" / "hyp"), str(systems / "short")
-    write(systems / "short", references[:-1])
-    assert compare.main([a, a]) == 1
-    assert "--references" in capsys.readouterr().err
-    assert compare.main([a, b, "--references", str(systems / "ref")]) == 1
-    error = capsys.readouterr().err
-    assert b in error and "59" in error and "60" in error
-    assert compare.main([str(systems / "A"), str(systems / "nowhere")]) == 1
-    assert "nowhere" in capsys.readouterr().err
-    (systems / "B" / "seed1" / "scores" / "test.json").rename(
-        systems / "B" / "seed1" / "scores" / "other.json"
-    )
-    assert compare.main([str(systems / "A"), str(systems / "B" / "seed1")]) == 1
-    assert "no test set in common" in capsys.readouterr().err
+def other_references(systems):
+    record = systems / "B" / "seed2" / "scores" / "test.json"
+    record.write_text(record.read_text().replace("/ref", "/others"))
+
+
+def other_test_set(systems):
+    scores = systems / "B" / "seed1" / "scores"
+    (scores / "test.json").rename(scores / "other.json")
+
+
+def no_translations(systems):
+    (systems / "B" / "seed1" / "hyp").unlink()
+
+
+def being_redone(systems):
+    """Some of its translations may be those of another model."""
+    (systems / "B" / "seed2" / "steps").mkdir()
+
+
+#: What is done to the systems, what is compared, and what the line says.
+FILE, REFERENCES = "{}/A/seed1/hyp", ["--references", "{}/ref"]
+REFUSED = [
+    (None, ["{}/A", "{}/B", "--seeds", "2", "7"], "{}/A/seed7: "),
+    (None, ["{}/A", "{}/B", "--score", "METEOR"], "--score METEOR: "),
+    (None, ["{}/A", "{}/B", "--samples", "0"], "--samples 0: "),
+    (None, ["{}/A", "{}/nowhere"], "{}/nowhere"),
+    (other_references, ["{}/A", "{}/B"], "the references of A and B differ"),
+    (other_test_set, ["{}/A", "{}/B/seed1"], "no test set in common"),
+    (no_translations, ["{}/A", "{}/B"], "hyp: no such file"),
+    (no_translations, ["{}/A", "{}/B"], "to move a run, move the whole work folder"),
+    (being_redone, ["{}/A", "{}/B"], "{}/B/seed2: this run is not finished"),
+    (None, [FILE, FILE], "{}/A/seed1/hyp: translations in a file need their --references"),
+    (None, [FILE, "{}/short", *REFERENCES], "{}/short has 59 lines, {}/ref has 60"),
+    (None, [FILE, "{}/pieces", *REFERENCES], "{}/pieces: 'ca@@' in sentence 1 is a piece"),
+    (None, [FILE, "{}/pieces", *REFERENCES], "translate with --post-process subword_nmt"),
+    (None, ["{}/empty", "{}/empty", "--references", "{}/empty"], "{}/empty is empty: there is"),
+    # Options without effect.
+    (None, [FILE, "{}/A", "--json", FILE], f"--json {FILE}: is the same file as {FILE}, which is"),
+    (None, ["{}/A", "{}/A", *REFERENCES], "--references {}/ref: for files; runs have their"),
+    (None, ["{}/A", "{}/A", "--lowercase"], "--lowercase: for two files; of a run its recipe says"),
+    (None, [FILE, "{}/A", "--lowercase"], "--lowercase: for two files; of a run its recipe says"),
+    (None, [FILE, "{}/A", "--target-lang", "en"], "--target-lang en: for two files; a run's is"),
+    (None, [FILE, FILE, *REFERENCES, "--seeds", "1"], "--seeds: for runs, of which neither A nor"),
+]
+
+
+@pytest.mark.parametrize(("change", "arguments", "words"), REFUSED)
+def test_what_cannot_be_compared_is_named(systems, capsys, change, arguments, words):
+    if change is not None:
+        change(systems)
+    line = refusal(capsys, *(argument.replace("{}", str(systems)) for argument in arguments))
+    assert words.replace("{}", str(systems)) in line
+
+
+def test_a_run_that_was_redone_and_files_without_their_case_are_compared(systems):
+    being_redone(systems)
+    write(systems / "B" / "seed2" / "results.json", ["{}"])
+    accepted(systems)
+    options = ["--references", str(systems / "ref"), "--lowercase", "--samples", "2"]
+    assert run(systems, "A/seed1/hyp", "A/seed1/hyp", *options)
 
 
 def test_a_run_is_compared_with_a_file(systems, references, capsys):
     write(systems / "file", noisy(references, 0.3, 5))
-    one, file = str(systems / "A" / "seed1"), str(systems / "file")
+    one, file = systems / "A" / "seed1", systems / "file"
     options = ("--references", str(systems / "ref"))
     for order in ((one, file), (file, one)):
         rows = run(systems, *order)
         assert list(rows) == ["sacreBLEU", "chrF", "TER"]
         assert rows == run(systems, *order, *options)
-        plain = [str(systems / "A/seed1/hyp") if path == one else path for path in order]
+        plain = [one / "hyp" if path == one else path for path in order]
         files = run(systems, *plain, *options)["sacreBLEU"]
         for side in ("first", "second"):
             assert [*rows["sacreBLEU"][side].values()] == [*files[side].values()]
     # Two test sets of that size: which one is meant?
     scores = systems / "A" / "seed1" / "scores"
-    write(systems / "ref2", references[1:] + references[:1])
-    other = (scores / "test.json").read_text().replace('/ref"', '/ref2"')
+    other = (scores / "test.json").read_text().replace('/ref"', '/others"')
     (scores / "test2.json").write_text(other)
-    assert compare.main([one, file]) == 1
-    error = capsys.readouterr().err
-    assert "fits 2 of the run's test sets test (60), test2 (60)" in error
+    line = refusal(capsys, one, file)
+    assert "fits 2 of the run's test sets test (60), test2 (60)" in line
     assert list(run(systems, one, file, *options)) == ["sacreBLEU", "chrF", "TER"]
     write(systems / "ref3", ["something else"] * 60)
-    assert compare.main([one, file, "--references", str(systems / "ref3")]) == 1
-    assert "ref3: fits none" in capsys.readouterr().err
+    assert "ref3: fits none" in refusal(capsys, one, file, "--references", systems / "ref3")
 
 
-def test_beside_a_run_that_ignores_case_a_file_has_its_case_ignored_too(tmp_path, references):
-    write(tmp_path / "ref", references)
-    write(tmp_path / "upper", [line.upper() for line in references])
-    scored = tmp_path / "A" / "seed1" / "scores" / "test.json"
-    scored.parent.mkdir(parents=True)
-    options = ["--translations", tmp_path / "ref", "--references", tmp_path / "ref", "--lowercase"]
-    assert evaluate.main([str(option) for option in [*options, "--json", scored]]) == 0
-    rows = run(tmp_path, "A", "upper", "--samples", "2")
+def test_beside_a_run_that_ignores_case_a_file_has_its_case_ignored_too(systems, references):
+    write(systems / "upper", [line.upper() for line in references])
+    folder = systems / "A" / "seed1"
+    score(systems / "ref", systems / "ref", folder / "scores" / "test.json", "--lowercase")
+    rows = run(systems, "A/seed1", "upper", "--samples", "2")
     assert list(rows) == ["sacreBLEU, lower-cased", "chrF, lower-cased", "TER"]
     assert rows["sacreBLEU, lower-cased"]["second"] == {"upper": pytest.approx(100)}
-
-
-def test_pieces_of_words_are_refused(systems, references, capsys):
-    write(systems / "pieces", ["ca@@ t", *references[1:]])
-    whole = str(systems / "A" / "seed1" / "hyp")
-    options = ["--references", str(systems / "ref")]
-    assert compare.main([whole, str(systems / "pieces"), *options]) == 1
-    error = capsys.readouterr().err
-    assert "ca@@" in error and "--post-process" in error and error.count("\n") == 1
-
-
-def test_a_run_that_is_being_redone_is_refused(systems, capsys):
-    """Some of its translations may be those of another model."""
-    folder = systems / "B" / "seed2"
-    (folder / "steps").mkdir()
-    assert compare.main([str(systems / "A"), str(systems / "B")]) == 1
-    assert f"{folder}: this run is not finished" in capsys.readouterr().err
-    (folder / "results.json").write_text("{}")
-    assert compare.main([str(systems / "A"), str(systems / "B"), "--samples", "20"]) == 0
-
-
-def test_missing_translations_are_named_in_one_line(systems, capsys):
-    (systems / "B" / "seed1" / "hyp").unlink()
-    assert compare.main([str(systems / "A"), str(systems / "B")]) == 1
-    error = capsys.readouterr().err
-    assert error.count("\n") == 1 and "hyp: no such file" in error
-    assert "to move a run, move the whole work folder" in error
 
 
 def as_a_run(folder, seed):
@@ -488,16 +448,16 @@ def test_a_copied_or_linked_seed_is_no_run_of_its_own(systems, capsys):
     """Its deviation would be 0, and p would speak of seeds that nobody has run."""
     for seed in (1, 2):
         as_a_run(systems / "B" / f"seed{seed}", seed)
-    run(systems, "A", "B", "--samples", "50")
+    accepted(systems)
     seed3 = systems / "B" / "seed3"
     shutil.copytree(systems / "B" / "seed1", seed3)
-    assert compare.main([str(systems / "A"), str(systems / "B")]) == 1
-    assert f"{seed3}: the run in it was made with seed 1" in capsys.readouterr().err
+    line = refusal(capsys, systems / "A", systems / "B")
+    assert f"{seed3}: the run in it was made with seed 1" in line
     shutil.rmtree(seed3)
     # Without a record of the seed, a link is told by where it leads.
     (systems / "A" / "seed3").symlink_to(systems / "A" / "seed1", target_is_directory=True)
-    assert compare.main([str(systems / "A"), str(systems / "B")]) == 1
-    assert f"{systems / 'A' / 'seed3'}: is seed1 under another name" in capsys.readouterr().err
+    line = refusal(capsys, systems / "A", systems / "B")
+    assert f"{systems / 'A' / 'seed3'}: is seed1 under another name" in line
 
 
 @pytest.mark.parametrize("name", ["averaged.pt", "checkpoints/checkpoint_best.pt"])
@@ -505,41 +465,30 @@ def test_two_seeds_do_not_have_one_model(systems, capsys, name):
     for seed, content in (("seed1", b"\0" * 10_000 + b"1"), ("seed2", b"\0" * 10_000 + b"2")):
         write(systems / "B" / seed / name, [])
         (systems / "B" / seed / name).write_bytes(content)
-    run(systems, "A", "B", "--samples", "50")
+    accepted(systems)
     shutil.copyfile(systems / "B" / "seed1" / name, systems / "B" / "seed2" / name)
-    assert compare.main([str(systems / "A"), str(systems / "B")]) == 1
-    assert f"{systems / 'B' / 'seed2' / name}: is the model of seed1" in capsys.readouterr().err
-
-
-def test_equal_translations_of_two_seeds_are_told(systems, capsys):
-    run(systems, "A", "B", "--samples", "50")
-    assert "warning" not in capsys.readouterr().err
-    for file in ("hyp", "scores/test.json"):
-        shutil.copyfile(systems / "B" / "seed1" / file, systems / "B" / "seed2" / file)
-    run(systems, "A", "B", "--samples", "50")
-    assert f"warning: {systems / 'B'}: seed1 and seed2 have the same" in capsys.readouterr().err
+    line = refusal(capsys, systems / "A", systems / "B")
+    assert f"{systems / 'B' / 'seed2' / name}: is the model of seed1" in line
 
 
 def test_scores_of_another_run_are_told_by_what_the_run_ended_with(systems, capsys):
     """Copied with the translations, they agree with one another."""
     target, source = systems / "A" / "seed1", systems / "B" / "seed1"
-    for folder, seed in ((target, 1), (source, 1)):
-        as_a_run(folder, seed)
-    run(systems, "A/seed1", "B/seed1", "--samples", "50")
+    for folder in (target, source):
+        as_a_run(folder, 1)
+    run(systems, target, source, "--samples", "2")
     # Scored anew with the case ignored they are the run's own.
-    own = ["--hypotheses", target / "hyp", "--references", systems / "ref", "--target-lang", "en"]
-    own += ["--lowercase", "--json", target / "scores" / "test.json"]
-    assert evaluate.main([str(part) for part in own]) == 0
-    run(systems, "A/seed1", "B/seed1", "--samples", "50")
+    score(target / "hyp", systems / "ref", target / "scores" / "test.json", "--lowercase")
+    run(systems, target, source, "--samples", "2")
     for file in ("hyp", "scores/test.json"):
         shutil.copyfile(source / file, target / file)
-    assert compare.main([str(target), str(source)]) == 1
-    assert f"{target / 'scores' / 'test.json'}: tokenized BLEU is " in capsys.readouterr().err
+    line = refusal(capsys, target, source)
+    assert f"{target / 'scores' / 'test.json'}: tokenized BLEU is " in line
     # With that run's results as well, the steps say otherwise.
     shutil.copyfile(source / "results.json", target / "results.json")
     write(target / "steps" / "train.json", [json.dumps({"seconds": 77.0})])
-    assert compare.main([str(target), str(source)]) == 1
-    assert f"{target / 'results.json'}: is of another run than " in capsys.readouterr().err
+    line = refusal(capsys, target, source)
+    assert f"{target / 'results.json'}: is of another run than " in line
 
 
 @pytest.mark.parametrize(
@@ -552,7 +501,5 @@ def test_scores_that_are_none_are_named(systems, capsys, junk):
     path = systems / "A" / "seed1" / "scores" / "test.json"
     path.write_text(junk)
     (systems / "A" / "seed1" / "losses.json").write_text('[{"scored": 3}]')
-    assert compare.main([str(systems / "A"), str(systems / "B")]) == 1
-    error = capsys.readouterr().err
-    assert error.count("\n") == 1 and len(error) < 400
-    assert str(path) in error or "losses.json" in error
+    line = refusal(capsys, systems / "A", systems / "B")
+    assert len(line) < 400 and (str(path) in line or "losses.json" in line)

@@ -8,7 +8,7 @@ from fairseq.logging import progress_bar as bars
 from matplotlib import image, pyplot
 
 from ea_fairseq.commands import plot
-from ea_fairseq.recipes.results.curve_pictures import draw, draw_seeds
+from ea_fairseq.recipes.results.curve_pictures import draw_seeds
 from ea_fairseq.recipes.results.curves import Curves, MeanCurve, read_curves
 
 FORMATS = {
@@ -97,18 +97,27 @@ def colors(path):
     return int(blue.sum()), int(orange.sum())
 
 
-def test_the_picture_shows_every_run(tmp_path):
-    for number, name in enumerate(("one", "two")):
-        write_log(tmp_path / name, FORMATS["json"], epochs=range(1, 4 + number))
-    picture = tmp_path / "curves.png"
-    assert plot.main([str(tmp_path / "one"), "--output", str(picture)]) == 0
-    blue, orange = colors(picture)
+def test_the_picture_shows_every_run_and_bleu_where_it_was_logged(tmp_path):
+    for number, name in enumerate(("one", "two", "without")):
+        epochs = range(1, 4 + number)
+        write_log(tmp_path / name, FORMATS["json"], epochs=epochs, bleu=name != "without")
+
+    def drawn(picture, *names):
+        picture = tmp_path / picture
+        runs = [str(tmp_path / name) for name in names]
+        assert plot.main([*runs, "--output", str(picture)]) == 0
+        return picture
+
+    one = drawn("one.png", "one")
+    blue, orange = colors(one)
     assert blue > 500 and orange == 0
-    runs = [str(tmp_path / "one"), str(tmp_path / "two")]
-    assert plot.main([*runs, "--output", str(picture)]) == 0
-    blue, orange = colors(picture)
+    blue, orange = colors(drawn("both.png", "one", "two"))
     assert blue > 50 and orange > 500  # where both run, the second covers the first
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["curves.png", "one", "two"]
+    without = drawn("without.png", "without")
+    assert image.imread(one).shape[0] == 2 * image.imread(without).shape[0]
+    pdf = drawn("one.pdf", "without")
+    assert pdf.read_bytes().startswith(b"%PDF") and pdf.stat().st_size > 5000
+    assert len(list(tmp_path.iterdir())) == 3 + 4
 
 
 def test_long_names_of_runs_lie_outside_the_curves(tmp_path, monkeypatch):
@@ -126,23 +135,6 @@ def test_long_names_of_runs_lie_outside_the_curves(tmp_path, monkeypatch):
     assert not any(box.overlaps(axis.get_tightbbox()) for axis in figure.axes)
     assert figure.bbox.x0 <= box.x0 and box.x1 <= figure.bbox.x1
     pyplot.close(figure)
-
-
-def test_bleu_has_a_row_only_where_it_was_logged(tmp_path):
-    heights = {}
-    for bleu in (True, False):
-        write_log(tmp_path / f"{bleu}", FORMATS["json"], bleu=bleu)
-        picture = tmp_path / f"{bleu}.png"
-        assert plot.main([str(tmp_path / f"{bleu}"), "--output", str(picture)]) == 0
-        heights[bleu] = image.imread(picture).shape[0]
-    assert heights[True] == 2 * heights[False]
-
-
-def test_pdf_is_written_too(tmp_path):
-    write_log(tmp_path / "log", FORMATS["simple"])
-    output = tmp_path / "curves.pdf"
-    assert plot.main([str(tmp_path / "log"), "--output", str(output)]) == 0
-    assert output.read_bytes().startswith(b"%PDF") and output.stat().st_size > 5000
 
 
 def test_a_recipes_folder_stands_for_all_its_seeds(tmp_path, capsys):
@@ -189,18 +181,6 @@ def test_seeds_have_a_mean_and_a_deviation_as_far_as_all_have_come():
     assert alone.deviations == [0, 0, 0] and not alone.cut
 
 
-def test_several_seeds_are_a_band(tmp_path):
-    """Light blue between the seeds, of which a single run has none."""
-    light = {}
-    for name, shifts in {"one": [0.0], "three": [0.0, 1.0, 2.0]}.items():
-        seeds = [shifted(shift, 5) for shift in shifts]
-        draw({tmp_path / name: seeds}, tmp_path / f"{name}.png")
-        picture = image.imread(tmp_path / f"{name}.png")[..., :3]
-        pale = (picture[..., 2] > 0.85) & (picture[..., 0] > 0.7) & (picture[..., 0] < 0.9)
-        light[name] = int(pale.sum())
-    assert light["one"] < 4000 < 10000 < light["three"]
-
-
 def test_the_mean_lies_in_the_middle_of_its_band_over_updates_and_over_time():
     seeds = [shifted(0, 3), shifted(1, 5), shifted(5, 4)]
     deviation = ((2**2 + 1**2 + 3**2) / 2) ** 0.5
@@ -217,51 +197,79 @@ def test_the_mean_lies_in_the_middle_of_its_band_over_updates_and_over_time():
             assert max(heights) == pytest.approx(value + deviation)
     assert "mean of 3 seeds" in axes[0][0].lines[0].get_label()
     pyplot.close(figure)
+    figure, axes = pyplot.subplots(1, 2, squeeze=False)
+    draw_seeds(axes, ["loss"], seeds[:1], 2, color="C0", label="seed")
+    assert axes[0][0].lines[0].get_label() == "seed" and not axes[0][0].collections
+    pyplot.close(figure)
 
 
-@pytest.mark.parametrize("content", ["", "no losses here\n", None])
-def test_nothing_to_plot_is_an_error_and_no_picture(tmp_path, content, capsys):
-    if content is None:
-        (tmp_path / "run").mkdir()
-    else:
-        (tmp_path / "run").write_text(content)
-    output = tmp_path / "curves.png"
-    assert plot.main([str(tmp_path / "run"), "--output", str(output)]) == 1
-    assert "nothing to plot" in capsys.readouterr().err
-    assert not output.exists()
+@pytest.mark.parametrize(
+    ("name", "picture", "words"),
+    [
+        ("empty", "curves.png", "nothing to plot"),
+        ("other", "curves.png", "nothing to plot"),
+        ("folder", "curves.png", "nothing to plot"),
+        ("nowhere", "curves.png", "/nowhere: no such file"),
+        ("other", "curves.bmp", ".png or .pdf"),
+    ],
+)
+def test_what_cannot_be_drawn_is_an_error_and_no_picture(tmp_path, capsys, name, picture, words):
+    (tmp_path / "empty").touch()
+    (tmp_path / "other").write_text("no losses here\n")
+    (tmp_path / "folder").mkdir()
+    assert plot.main([str(tmp_path / name), "--output", str(tmp_path / picture)]) == 1
+    (line,) = capsys.readouterr().err.splitlines()
+    assert words in line and not (tmp_path / picture).exists()
 
 
-def test_unknown_files_and_formats_are_named(tmp_path, capsys):
-    output = str(tmp_path / "curves.png")
-    assert plot.main([str(tmp_path / "nowhere"), "--output", output]) == 1
-    assert f"{tmp_path / 'nowhere'}: no such file" in capsys.readouterr().err
-    assert plot.main([str(tmp_path), "--output", str(tmp_path / "curves.bmp")]) == 1
-    assert ".png or .pdf" in capsys.readouterr().err
+BEGINS = "fairseq_cli.train | max tokens per device = 100 and max sentences per device = None"
+
+
+def line(time, text):
+    return f"2026-10-25 {time} | INFO | {text}\n"
+
+
+def record(time, tag, updates, **more):
+    """What was logged after so many updates."""
+    return line(time, f"{tag} | {json.dumps({'loss': '3.0', 'num_updates': str(updates), **more})}")
 
 
 def test_time_goes_on_over_resumed_processes_without_what_was_between(tmp_path):
     """The first process lost its last 20 updates; fairseq's "wall" begins anew in the second."""
-
-    def line(time, text):
-        return f"2026-01-01 {time} | INFO | {text}\n"
-
-    def record(time, updates, wall):
-        stats = f'{{"loss": "3.0", "wall": "{wall}", "num_updates": "{updates}"}}'
-        return line(time, f"train_inner | {stats}")
-
-    begins = "fairseq_cli.train | max tokens per device = 100 and max sentences per device = None"
     log = tmp_path / "train.log"
     log.write_text(
         line("11:58:00", "fairseq_cli.train | Namespace()")
-        + line("12:00:00", begins)
-        + record("12:01:00", 100, 60)
-        + record("12:02:00", 120, 120)
+        + line("12:00:00", BEGINS)
+        + record("12:01:00", "train_inner", 100, wall="60")
+        + record("12:02:00", "train_inner", 120, wall="120")
         + line("14:59:00", "fairseq_cli.train | Namespace()")
-        + line("15:00:00", begins)
-        + record("15:00:30", 110, 30)
-        + record("15:03:00", 200, 180)
+        + line("15:00:00", BEGINS)
+        + record("15:00:30", "train_inner", 110, wall="30")
+        + record("15:03:00", "train_inner", 200, wall="180")
     )
     assert read_curves(log).minutes([100, 110, 200]) == pytest.approx([1, 2.5, 5])
+
+
+@pytest.mark.parametrize("hour", [11, 13])
+def test_time_does_not_jump_where_the_clock_does(tmp_path, hour):
+    """At the ends of summer time, by one hour; here before a validation, whose line has no wall."""
+    log = tmp_path / "train.log"
+    log.write_text(
+        line("12:00:00", BEGINS)
+        + record("12:10:00", "train_inner", 100, wall="600")
+        + record("12:12:00", "valid", 110)
+        + record("12:13:00", "train", 110, wall="780")
+        + record("12:20:00", "train_inner", 200, wall="1200")
+        + record(f"{hour}:22:00", "valid", 220)
+        + record(f"{hour}:23:00", "train", 220, wall="1380")
+        + record(f"{hour}:30:00", "train_inner", 300, wall="1800")
+        + record(f"{hour}:32:00", "valid", 330)
+    )
+    curves = read_curves(log)
+    assert curves.minutes([100, 200, 300, 330]) == pytest.approx([10, 20, 30, 32])
+    # Of one validation it is known that it came between two lines.
+    assert curves.minutes([110]) == pytest.approx([12])
+    assert 20 <= curves.minutes([220])[0] <= 23
 
 
 def test_lines_with_numbers_of_hundreds_of_digits_are_left_out(tmp_path):
@@ -278,33 +286,3 @@ def test_lines_with_numbers_of_hundreds_of_digits_are_left_out(tmp_path):
     (tmp_path / "train.log").write_text("\n".join(lines) + "\n")
     curves = read_curves(tmp_path / "train.log")
     assert curves.curve("train_inner", "loss") == ([10], [3.0])
-
-
-@pytest.mark.parametrize("shift", [-1, 1])
-def test_time_does_not_jump_where_the_clock_does(tmp_path, shift):
-    """At the ends of summer time, by one hour; here before a validation, whose line has no wall."""
-
-    def line(minute, text, hours=0):
-        return f"2026-10-25 {12 + hours}:{minute:02}:00 | INFO | {text}\n"
-
-    def record(minute, tag, updates, hours=0, **more):
-        stats = {"loss": "3.0", "num_updates": str(updates), **more}
-        return line(minute, f"{tag} | {json.dumps(stats)}", hours)
-
-    log = tmp_path / "train.log"
-    log.write_text(
-        line(0, "fairseq_cli.train | max tokens per device = 100 and max sentences = None")
-        + record(10, "train_inner", 100, wall="600")
-        + record(12, "valid", 110)
-        + record(13, "train", 110, wall="780")
-        + record(20, "train_inner", 200, wall="1200")
-        + record(22, "valid", 220, hours=shift)
-        + record(23, "train", 220, hours=shift, wall="1380")
-        + record(30, "train_inner", 300, hours=shift, wall="1800")
-        + record(32, "valid", 330, hours=shift)
-    )
-    curves = read_curves(log)
-    assert curves.minutes([100, 200, 300, 330]) == pytest.approx([10, 20, 30, 32])
-    # Of one validation it is known that it came between two lines.
-    assert curves.minutes([110]) == pytest.approx([12])
-    assert 20 <= curves.minutes([220])[0] <= 23
