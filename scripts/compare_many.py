@@ -22,8 +22,8 @@ from pathlib import Path
 from statistics import mean
 
 from ea_fairseq.commands.compare import add_options
-from ea_fairseq.commands.program import run_program
-from ea_fairseq.errors import CommandParser, perhaps_meant
+from ea_fairseq.commands.program import described, run_program
+from ea_fairseq.errors import perhaps_meant
 from ea_fairseq.files import check_outputs, read_json, write_json, write_lines
 from ea_fairseq.recipes.results.comparison import ALL_TOGETHER, left_to_chance
 from ea_fairseq.recipes.results.differences import listed
@@ -44,8 +44,7 @@ Comparisons = dict[str, dict[str, dict[str, Compared]]]
 
 def main(argv: list[str] | None = None) -> int:
     """Compare and print; the exit code is 0 unless the systems do not compare."""
-    args = make_parser().parse_args(argv)
-    return run_program(lambda: compare_systems(args), "compare_many.py")
+    return run_program(make_parser(), argv, compare_systems)
 
 
 def compare_systems(args: argparse.Namespace) -> None:
@@ -78,9 +77,7 @@ def compare_systems(args: argparse.Namespace) -> None:
 
 def make_parser() -> argparse.ArgumentParser:
     """The command line."""
-    parser = CommandParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = described(__doc__, "compare_many.py")
     parser.add_argument(
         "systems", type=Path, nargs="+", metavar="SYSTEM", help="folder of runs, or of systems"
     )

@@ -16,7 +16,6 @@ import os
 import sys
 from pathlib import Path
 
-from ea_fairseq.commands.program import run_program
 from ea_fairseq.files import check_outputs, write_json
 from ea_fairseq.recipes.results.perplexity import UNITS, write_losses
 
@@ -24,7 +23,12 @@ from ea_fairseq.recipes.results.perplexity import UNITS, write_losses
 def main(argv: list[str] | None = None) -> int:
     """Score one text; the exit code is 0 unless model and text do not fit."""
     args, of_fairseq = make_parser().parse_known_args(argv)
-    return run_program(lambda: evaluate(args, of_fairseq), "evaluate_lm.py")
+    try:
+        evaluate(args, of_fairseq)
+    except (ValueError, OSError) as error:
+        print(f"evaluate_lm.py: error: {error}", file=sys.stderr)
+        return 1
+    return 0
 
 
 def evaluate(args: argparse.Namespace, of_fairseq: list[str]) -> None:

@@ -16,7 +16,7 @@ import argparse
 import sys
 from pathlib import Path
 
-from ea_fairseq.errors import CommandParser
+from ea_fairseq.commands.program import described, run_program
 from ea_fairseq.files import check_folder_of
 from ea_fairseq.recipes.results.kept import keep
 from ea_fairseq.recipes.runs.folders import seed_folders
@@ -24,15 +24,15 @@ from ea_fairseq.recipes.runs.folders import seed_folders
 
 def main(argv: list[str] | None = None) -> int:
     """Keep all that are finished; the exit code is 0 unless one could not be kept."""
-    args = make_parser().parse_args(argv)
+    return run_program(make_parser(), argv, keep_all)
+
+
+def keep_all(args: argparse.Namespace) -> int:
+    """Keep what the arguments name; 1 where a run could not be kept, the others are."""
+    check_folder_of(args.into, "--into")
+    if missing := [path for path in args.runs if not path.is_dir()]:
+        raise ValueError(f"{missing[0]}: no such folder")
     failed = False
-    try:
-        check_folder_of(args.into, "--into")
-        if missing := [path for path in args.runs if not path.is_dir()]:
-            raise ValueError(f"{missing[0]}: no such folder")
-    except (ValueError, OSError) as error:
-        print(f"keep_runs.py: error: {error}", file=sys.stderr)
-        return 1
     for run in (run for path in args.runs for run in seed_folders(path)):
         if not (run / "results.json").exists():
             print(f"left out, not finished: {run}")
@@ -50,9 +50,7 @@ def main(argv: list[str] | None = None) -> int:
 
 def make_parser() -> argparse.ArgumentParser:
     """The command line."""
-    parser = CommandParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = described(__doc__, "keep_runs.py")
     parser.add_argument(
         "runs", type=Path, nargs="+", metavar="RUN", help="folder of a run, or of a recipe's runs"
     )

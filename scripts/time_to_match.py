@@ -18,7 +18,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from ea_fairseq.commands.program import run_program
+from ea_fairseq.commands.program import described, run_program
 from ea_fairseq.files import check_outputs, write_json
 from ea_fairseq.recipes.results.differences import listed
 from ea_fairseq.recipes.results.milestones import read_progress
@@ -33,8 +33,7 @@ HEADER += [name for cost in COSTS for name in (f"{cost}: B", "B / A")]
 
 def main(argv: list[str] | None = None) -> int:
     """Print the table; the exit code is 0 unless the runs do not compare."""
-    args = make_parser().parse_args(argv)
-    return run_program(lambda: compare_costs(args), "time_to_match.py")
+    return run_program(make_parser(), argv, compare_costs)
 
 
 def compare_costs(args: argparse.Namespace) -> None:
@@ -67,9 +66,7 @@ def compare_costs(args: argparse.Namespace) -> None:
 
 def make_parser() -> argparse.ArgumentParser:
     """The command line."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = described(__doc__, "time_to_match.py")
     parser.add_argument("baseline", type=Path, metavar="A", help="run folder of the baseline")
     parser.add_argument("model", type=Path, metavar="B", help="run folder of the model")
     parser.add_argument("--seeds", type=int, nargs="+", help="these runs of the folders only")

@@ -15,9 +15,9 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from ..errors import CommandParser, UserError, program_name
+from ..errors import UserError
 from ..files import check_outputs, is_stream
-from .program import run_program
+from .program import described, run_program
 
 
 def _positive(text: str) -> int:
@@ -28,10 +28,8 @@ def _positive(text: str) -> int:
 
 def make_parser() -> argparse.ArgumentParser:
     """The command line."""
-    parser = CommandParser(
-        prog=program_name("average_checkpoints.py"),
-        description="Average the weights of several checkpoints into a new one.",
-    )
+    description = "Average the weights of several checkpoints into a new one."
+    parser = described(description, "average_checkpoints.py")
     parser.add_argument(
         "--inputs", nargs="+", required=True, help="the checkpoints, or the folder they are in"
     )
@@ -104,9 +102,7 @@ def _chosen(args: argparse.Namespace) -> list[str]:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Average and save; the exit code is 0 when the output is there."""
-    parser = make_parser()
-    args = parser.parse_args(argv)
-    return run_program(lambda: _average(args), parser.prog)
+    return run_program(make_parser(), argv, _average)
 
 
 def _average(args: argparse.Namespace) -> None:

@@ -8,7 +8,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from statistics import mean
 
-from ..errors import CommandParser, program_name
+from ..errors import program_name
 from ..files import check_outputs, read_lines, write_json
 from ..recipes.results.comparison import (
     ALL_TOGETHER,
@@ -28,7 +28,7 @@ from ..recipes.results.systems import (
     units_of,
 )
 from ..recipes.results.tables import mean_and_deviation, table
-from .program import run_program
+from .program import described, run_program
 
 _DESCRIPTION = """Compare two systems: differences of scores, intervals and p-values by bootstrap.
 
@@ -57,12 +57,10 @@ HEADER = ["test set", "score", "A", "B", "B - A", "95 % interval", "p", "p by se
 
 def main(argv: list[str] | None = None) -> int:
     """Compare; the exit code is 0 whatever the outcome, unless the systems do not compare."""
-    parser = make_parser()
-    args = parser.parse_args(argv)
-    return run_program(lambda: _compare(args, parser.prog), parser.prog)
+    return run_program(make_parser(), argv, _compare)
 
 
-def _compare(args: argparse.Namespace, program: str) -> None:
+def _compare(args: argparse.Namespace) -> None:
     first, second = read_systems(args)
     changes = {}
     if not (args.first.is_file() or args.second.is_file()):
@@ -73,7 +71,7 @@ def _compare(args: argparse.Namespace, program: str) -> None:
         raise ValueError(f"{which}A and B have no score {'of that name' if which else 'in common'}")
     for path, runs in ((args.first, first), (args.second, second)):
         if copies := warning_of_copies(path, runs):
-            print(f"{program}: warning: {copies}", file=sys.stderr)
+            print(f"{program_name('compare.py')}: warning: {copies}", file=sys.stderr)
     if args.json:
         systems = {"A": str(args.first), "B": str(args.second), "samples": args.samples}
         write_json(args.json, systems | {"rows": [asdict(row) for row in rows]})
@@ -91,11 +89,7 @@ def _compare(args: argparse.Namespace, program: str) -> None:
 
 def make_parser() -> argparse.ArgumentParser:
     """The command line."""
-    parser = CommandParser(
-        prog=program_name("compare.py"),
-        description=_DESCRIPTION,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = described(_DESCRIPTION, "compare.py")
     parser.add_argument("first", type=Path, metavar="A", help="run folder or translations")
     parser.add_argument("second", type=Path, metavar="B", help="run folder or translations")
     add_options(parser)

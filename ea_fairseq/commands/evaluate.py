@@ -8,7 +8,6 @@ import sys
 from dataclasses import asdict
 from pathlib import Path
 
-from ..errors import CommandParser, program_name
 from ..files import check_outputs, read_lines, write_json, write_lines
 from ..recipes.results.scoring import (
     Score,
@@ -21,7 +20,7 @@ from ..recipes.results.scoring import (
 )
 from ..recipes.runs.generation import check_targets, check_text_alone, read_generated
 from ..text.tokens import detokenize
-from .program import run_program
+from .program import described, run_program
 
 _DESCRIPTION = """Score translations: tokenized BLEU, sacreBLEU with signature, chrF, TER and more.
 
@@ -35,18 +34,12 @@ tokens need tokenized references; the others need text alone."""
 
 def main(argv: list[str] | None = None) -> int:
     """Score one test set; the exit code is 0 unless the files do not fit each other."""
-    parser = make_parser()
-    args = parser.parse_args(argv)
-    return run_program(lambda: evaluate(args), parser.prog)
+    return run_program(make_parser(), argv, evaluate)
 
 
 def make_parser() -> argparse.ArgumentParser:
     """The command line."""
-    parser = CommandParser(
-        prog=program_name("evaluate.py"),
-        description=_DESCRIPTION,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = described(_DESCRIPTION, "evaluate.py")
     translations = parser.add_mutually_exclusive_group(required=True)
     translations.add_argument("--translations", type=Path, help="translations as text, one a line")
     translations.add_argument("--generated", type=Path, help="what fairseq-generate printed")

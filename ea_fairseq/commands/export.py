@@ -7,11 +7,11 @@ import sys
 from pathlib import Path
 
 from ..corpus.config import tokenization
-from ..errors import CommandParser, program_name
+from ..errors import program_name
 from ..files import read_json_or_none
 from ..recipes.results.differences import differences, listed
 from ..user_dir import add_user_dir, import_user_dir
-from .program import run_program
+from .program import described, run_program
 
 _DESCRIPTION = """Make a model folder of what was trained: all that using it needs, to be handed on.
 
@@ -28,23 +28,12 @@ model folder as a checkpoint (model.pt) with dictionaries, for fairseq-generate 
 
 def main(argv: list[str] | None = None) -> int:
     """Export; the exit code is 0 when the folder is there."""
-    parser = make_parser()
-    args = parser.parse_args(argv)
-
-    def work() -> None:
-        export(args, parser.prog)
-        print(f"wrote {args.output}")
-
-    return run_program(work, parser.prog)
+    return run_program(make_parser(), argv, _export)
 
 
 def make_parser() -> argparse.ArgumentParser:
     """The command line."""
-    parser = CommandParser(
-        prog=program_name("export_model.py"),
-        description=_DESCRIPTION,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = described(_DESCRIPTION, "export_model.py")
     parser.add_argument(
         "model", type=Path, help="a recipe's run, a checkpoint, or (--to-fairseq) a model folder"
     )
@@ -74,8 +63,7 @@ def make_parser() -> argparse.ArgumentParser:
     return parser
 
 
-def export(args: argparse.Namespace, program: str) -> None:
-    """What the command line of that program asks for."""
+def _export(args: argparse.Namespace) -> None:
     of_checkpoint = ("data", "source_lang", "target_lang", "language", "codes")
     of_checkpoint += ("tokenizer", "lowercase")
     is_folder = args.model.is_dir()
@@ -94,13 +82,17 @@ def export(args: argparse.Namespace, program: str) -> None:
         from ..inference.model_folder import read_model_folder
 
         write_fairseq_folder(read_model_folder(args.model), args.output)
-        return
-    if is_folder:
+    elif is_folder:
         from ..recipes.runs.export_run import export_run
 
         for lack in export_run(args.model, args.output):
             print(f"warning: {lack}", file=sys.stderr)
-        return
+    else:
+        _export_checkpoint(args)
+    print(f"wrote {args.output}")
+
+
+def _export_checkpoint(args: argparse.Namespace) -> None:
     from ..inference.export_checkpoint import export_checkpoint
     from ..inference.model_folder import read_model_folder
 
@@ -113,27 +105,26 @@ def export(args: argparse.Namespace, program: str) -> None:
     run = next((folder for folder in folders if (folder / "text" / "codes").exists()), None)
     split = run is not None and (run / "text" / "codes").stat().st_size  # empty: into words alone
     kept = None if run is None else read_json_or_none(run / "text" / "corpus.json")
+    warning, recipes = "", f"{program_name('export_model.py')} {run} FOLDER"
     if args.codes is not None and kept is not None:
-        given = tokenization(tokenize).as_json()
-        if changes := differences(kept["tokenize"], given):
-            print(
-                f"warning: {args.output} takes text otherwise than the model's recipe made it "
-                f"({listed(changes)}): {program} {run} FOLDER knows how it was made",
-                file=sys.stderr,
+        if changes := differences(kept["tokenize"], tokenization(tokenize).as_json()):
+            warning = (
+                f"{args.output} takes text otherwise than the model's recipe made it "
+                f"({listed(changes)}): {recipes} knows how it was made"
             )
-    if args.codes is None and split:
-        print(
-            f"warning: {args.output} takes text that is split into subwords; for a model that takes"
-            f" text as it is: {program} {run} FOLDER",
-            file=sys.stderr,
+    elif args.codes is None and split:
+        warning = (
+            f"{args.output} takes text that is split into subwords; for a model that takes text as "
+            f"it is: {recipes}"
         )
     elif kept is None and (takes := read_model_folder(args.output).config.text.takes):
         missing = [name for name in ("codes", "tokenizer") if getattr(args, name) is None]
-        print(
-            f"warning: for {args.output}, text must be {takes}; raw text would be read as unknown "
-            f"words ({' and '.join(f'--{name}' for name in missing)} make a folder that takes it)",
-            file=sys.stderr,
+        warning = (
+            f"for {args.output}, text must be {takes}; raw text would be read as unknown words "
+            f"({' and '.join(f'--{name}' for name in missing)} make a folder that takes it)"
         )
+    if warning:
+        print(f"warning: {warning}", file=sys.stderr)
 
 
 if __name__ == "__main__":

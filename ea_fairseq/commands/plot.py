@@ -6,12 +6,11 @@ import argparse
 import sys
 from pathlib import Path
 
-from ..errors import CommandParser, program_name
 from ..files import check_outputs
 from ..recipes.results.curves import read_curves
 from ..recipes.results.systems import check_runs
 from ..recipes.runs.folders import seed_folders
-from .program import run_program
+from .program import described, run_program
 
 _DESCRIPTION = """Draw loss and BLEU of trainings over updates and time, several in one picture.
 
@@ -25,9 +24,7 @@ seeds the mean is drawn, with a band of one standard deviation, as far as all of
 
 def main(argv: list[str] | None = None) -> int:
     """Draw the picture; the exit code is 0 unless there is nothing to draw."""
-    parser = make_parser()
-    args = parser.parse_args(argv)
-    return run_program(lambda: _plot(args), parser.prog)
+    return run_program(make_parser(), argv, _plot)
 
 
 def _plot(args: argparse.Namespace) -> None:
@@ -47,11 +44,7 @@ def _plot(args: argparse.Namespace) -> None:
 
 def make_parser() -> argparse.ArgumentParser:
     """The command line."""
-    parser = CommandParser(
-        prog=program_name("plot_training.py"),
-        description=_DESCRIPTION,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = described(_DESCRIPTION, "plot_training.py")
     parser.add_argument("run", nargs="+", type=Path, help="run folder, log file or TensorBoard")
     parser.add_argument("--seeds", type=int, nargs="+", help="these runs of the folders only")
     parser.add_argument("--output", type=Path, required=True, help="picture, .png or .pdf")
