@@ -305,6 +305,13 @@ def close(one: Tensor, other: Tensor, what: str) -> None:
         raise AssertionError(f"{what} differs by up to {(one - other).abs().max().item():.2g}")
 
 
+def _close_outputs(
+    stack: Stack, found: Sequence[Result], expected: Sequence[Result], what: str
+) -> None:
+    for layer, (one, other) in enumerate(zip(found, expected, strict=True)):
+        close(one[0], other[0], f"{stack.name}: layer {layer}: {what}")
+
+
 def check_no_row_reads_a_later_one(stack: Stack, cuts: Sequence[int] | None = None) -> None:
     """Later queries (and in decoder attention later keys and values) never change earlier rows: to
     the bit, since the arithmetic is the same.
@@ -422,10 +429,8 @@ def check_masks_may_be_broadcast(stack: Stack) -> None:
     else:
         mask = stack._real(stack.src_lengths, src_len)[:, None, None]
     whole = mask.expand(BATCH, 1, tgt_len, src_len).contiguous()
-    both = zip(stack.full(visible=mask), stack.full(visible=whole), strict=True)
-    for layer, (one, other) in enumerate(both):
-        what = f"output with visible {tuple(mask.shape)} and with {tuple(whole.shape)}"
-        close(one[0], other[0], f"{stack.name}: layer {layer}: {what}")
+    what = f"output with visible {tuple(mask.shape)} and with {tuple(whole.shape)}"
+    _close_outputs(stack, stack.full(visible=mask), stack.full(visible=whole), what)
 
 
 def check_a_bias_is_added(stack: Stack) -> None:
@@ -437,9 +442,7 @@ def check_a_bias_is_added(stack: Stack) -> None:
     given = stack.full(bias=bias, as_logits=True)
     for need_probs in (True, False):
         asked = stack.full(bias=bias, need_probs=need_probs)
-        for layer, (one, other) in enumerate(zip(asked, given, strict=True)):
-            what = "output with a bias, and with both as logits,"
-            close(one[0], other[0], f"{stack.name}: layer {layer}: {what}")
+        _close_outputs(stack, asked, given, "output with a bias, and with both as logits,")
     if sizes[2] > 1:
         for layer, (one, other) in enumerate(zip(with_bias, without, strict=True)):
             same = torch.allclose(one[0], other[0], rtol=1e-6, atol=1e-6)
@@ -496,8 +499,7 @@ def check_who_asks_changes_nothing(stack: Stack) -> None:
     for gradients, what in ((True, "without need_probs"), (False, "without gradients")):
         with torch.set_grad_enabled(gradients):
             results = stack.full(need_probs=False)
-        for layer, (one, other) in enumerate(zip(results, asked, strict=True)):
-            close(one[0], other[0], f"{stack.name}: layer {layer}: output {what}")
+        _close_outputs(stack, results, asked, f"output {what}")
 
 
 def check_dropout_is_of_what_weighs_the_values_alone(stack: Stack) -> None:

@@ -209,15 +209,12 @@ def _chain_of(variant: str, kinds: list[str], model: str) -> dict[str, str]:
             serves = listed(VARIANTS[variant].serves)
             raise UserError(f"{variant} serves {serves} attention; {model} has {listed(kinds)}")
         return {kind: variant}
-    chain = {kind: name for kind, name in chain.items() if f"{kind}=" in _links(variant)}
+    named = [link.partition("=")[0].strip() for link in variant.split(",")]
+    chain = {kind: name for kind, name in chain.items() if kind in named}
     for kind in chain:
         if kind not in kinds:
             raise UserError(f"variant {variant}: {model} has {listed(kinds)} attention, no {kind}")
     return chain
-
-
-def _links(variant: str) -> list[str]:
-    return [link.partition("=")[0].strip() + "=" for link in variant.split(",")]
 
 
 def _attach(model: PreTrainedModel, about: Mapping[str, Any]) -> None:

@@ -82,7 +82,8 @@ def find_attentions(model: PreTrainedModel, example: dict[str, Any] | None) -> l
         raise UserError(f"{name}: its weights are on the device meta: load them first")
     runner = model if example is not None else model.base_model
     seen = _Seen()
-    plain, ours = _run_both(model, runner, example, seen)
+    # Eager, then through our function.
+    plain, ours = (_run(model, runner, example, noted, []) for noted in (None, seen))
     if not seen.calls:
         raise UserError(f"{name}: no attention goes through transformers' attention interface")
     difference = (plain - ours).abs().max() / plain.abs().max().clamp_min(1e-6)
@@ -167,13 +168,6 @@ def _stack_of(model: nn.Module, paths: list[str]) -> str:
     return ".".join(common)
 
 
-def _run_both(
-    model: PreTrainedModel, runner: nn.Module, example: dict[str, Any] | None, seen: _Seen
-) -> tuple[Tensor, Tensor]:
-    """The model's first output, eager and through our function."""
-    return _run(model, runner, example, None, []), _run(model, runner, example, seen, [])
-
-
 def _run(
     model: PreTrainedModel,
     runner: nn.Module,
@@ -193,7 +187,8 @@ def _run(
     Returns:
         the first output
     """
-    before = _implementations(model)
+    configs = {id(m.config): m.config for m in model.modules() if hasattr(m, "config")}
+    before = [(config, config._attn_implementation) for config in configs.values()]
     training = model.training
     hooks: list[Any] = []
 
@@ -212,9 +207,9 @@ def _run(
         if PASS not in kwargs:
             seen.without_pass.append(type(module).__name__)
         kwargs = {**kwargs, PASS: Pass(keep=True), CACHE: None}
-        stand_in = _stand_in(
-            type(module).__name__, Evolved(Position(kind, "", 0), LogitTransform(), None)
-        )
+        # What evolved_attention takes for an attention of that class.
+        stand_in = type(type(module).__name__, (nn.Module,), {})()
+        stand_in.ea = Evolved(Position(kind, "", 0), LogitTransform(), None)
         return evolved_attention(stand_in, query, key, *args, **kwargs)
 
     AttentionInterface.register(_LOOKING, attention)
@@ -239,19 +234,6 @@ def _run(
         AttentionInterface._global_mapping.pop(_LOOKING, None)
         AttentionMaskInterface._global_mapping.pop(_LOOKING, None)
         model.train(training)
-
-
-def _stand_in(name: str, ours: Evolved) -> nn.Module:
-    """What :func:`evolved_attention` takes for an attention of that class."""
-    module = type(name, (nn.Module,), {})()
-    module.ea = ours
-    return module
-
-
-def _implementations(model: PreTrainedModel) -> list[tuple[Any, str]]:
-    """Every configuration inside of a model, and its attention implementation."""
-    configs = {id(m.config): m.config for m in model.modules() if hasattr(m, "config")}
-    return [(config, config._attn_implementation) for config in configs.values()]
 
 
 def _first_output(runner: nn.Module, example: dict[str, Any] | None) -> Tensor:

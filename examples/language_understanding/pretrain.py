@@ -13,7 +13,6 @@ everything else of transformers opens. Interrupted, the same command goes on at 
 from __future__ import annotations
 
 import argparse
-import gzip
 import json
 import shutil
 import sys
@@ -27,7 +26,7 @@ hide_broken_torchaudio()
 
 import torch  # noqa: E402
 import torch.nn.functional as F  # noqa: E402
-from tasks import read_sentences  # noqa: E402
+from tasks import read_lines, read_sentences  # noqa: E402
 from tokenizers import BertWordPieceTokenizer  # noqa: E402
 from transformers import (  # noqa: E402
     BertConfig,
@@ -79,7 +78,8 @@ def pretrain(args: argparse.Namespace) -> None:
         raise UserError(f"{args.output}: is there already; choose another folder")
     if not args.text and not args.glue:
         raise UserError("nothing to train on: give --text or --glue")
-    running = [sentence for path in args.text for sentence in read_text(path)]
+    lines = [line.strip() for path in args.text for line in read_lines(path)]
+    running = [line for line in lines if line]
     alone = [
         sentence
         for folder in args.glue
@@ -148,12 +148,6 @@ class MaskedWords(Trainer):
         hidden = model.bert(inputs["input_ids"], inputs["attention_mask"]).last_hidden_state
         masked = labels != -100
         return F.cross_entropy(model.cls(hidden[masked]).float(), labels[masked])
-
-
-def read_text(path: Path) -> list[str]:
-    """The lines of a file, which may be compressed, without empty ones."""
-    with gzip.open(path, "rt", encoding="utf-8") if path.suffix == ".gz" else path.open() as lines:
-        return [line.strip() for line in lines if line.strip()]
 
 
 def learn_pieces(sentences: list[str], folder: Path, args: argparse.Namespace) -> BertTokenizerFast:

@@ -95,12 +95,7 @@ def read_examples(folder: Path, task: Task, name: str) -> list[Example]:
     """
     path = _file(folder, name)
     columns = task.text if name == "train" else (*(task.dev_text or task.text),)
-    with (
-        gzip.open(path, "rt", encoding="utf-8")
-        if path.suffix == ".gz"
-        else path.open(encoding="utf-8") as file
-    ):
-        lines = [line.rstrip("\n").rstrip("\r") for line in file]
+    lines = [line.rstrip("\r") for line in read_lines(path)]
     places: list[int]
     if task.header:
         names = lines[0].lstrip("\ufeff").split("\t") if lines else []
@@ -136,6 +131,13 @@ def _label(task: Task, label: str, path: Path, number: int) -> float:
         return float(label)
     except ValueError:
         raise UserError(f"{path}, line {number}: {label!r} is no number") from None
+
+
+def read_lines(path: Path) -> list[str]:
+    """The lines of a file, which may be compressed, without their ends."""
+    opened = gzip.open if path.suffix == ".gz" else open
+    with opened(path, "rt", encoding="utf-8") as file:
+        return [line.rstrip("\n") for line in file]
 
 
 def read_sentences(folder: Path, name: str) -> list[tuple[str, ...]]:

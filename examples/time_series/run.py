@@ -10,20 +10,16 @@ run that is there is not done again.
 from __future__ import annotations
 
 import argparse
-import sys
 import time
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-ROOT = Path(__file__).resolve().parents[2]
-sys.path[:0] = [str(ROOT), str(Path(__file__).resolve().parent)]
+import numpy
+import torch
 
-import numpy  # noqa: E402
-import torch  # noqa: E402
-
-from ea_fairseq.errors import UserError  # noqa: E402
-from ea_fairseq.experiments import (  # noqa: E402
+from ea_fairseq.errors import UserError
+from ea_fairseq.experiments import (
     Results,
     chosen_device,
     chosen_models,
@@ -32,17 +28,13 @@ from ea_fairseq.experiments import (  # noqa: E402
     run_all,
     summarise,
 )
-from ea_fairseq.files import write_lines  # noqa: E402
-from ea_fairseq.networks.series import (  # noqa: E402
-    Schedule,
-    SeriesConfig,
-    SeriesModel,
-    fit,
-    outputs_of,
-)
-from ea_fairseq.networks.series.archives import Dataset, Part, load_dataset  # noqa: E402
-from ea_fairseq.recipes.results.tables import table  # noqa: E402
-from ea_fairseq.recipes.runs.progress import Display  # noqa: E402
+from ea_fairseq.files import write_lines
+from ea_fairseq.networks.series import Schedule, SeriesConfig, SeriesModel, fit, outputs_of
+from ea_fairseq.networks.series.archives import Dataset, Part, load_dataset
+from ea_fairseq.recipes.results.tables import table
+from ea_fairseq.recipes.runs.progress import Display
+
+ROOT = Path(__file__).resolve().parents[2]
 
 #: Name -> what the tables call it. In the order of Tables 1 and 2 of arXiv 2212.08330.
 MODELS = {

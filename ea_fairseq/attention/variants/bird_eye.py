@@ -124,7 +124,6 @@ register(
         build=_build,
         # Section 4.1: in the decoder.
         serves=("decoder",),
-        arrangement=("decoder",),
         architectures=(Architecture("bet_transformer_lite", "lite"),),
         cases=({}, {"diagonal": 1.0}, {"diagonal": 0.2}),
         neutral={"diagonal": 1.0},

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from ...errors import UserError
-from ..contract import AttentionArgs, LogitTransform, Place, Projected, State, zero_hidden
+from ..contract import AttentionArgs, LogitTransform, Place, Projected, zero_hidden
 from ..options import VariantOptions, option
 from ..registry import Variant, register
 from .plain import PlainLogits
@@ -62,19 +62,8 @@ class DiagonalFreeLogits(PlainLogits):
         carry: Tensor | None,
         projected: Projected | None = None,
     ) -> tuple[Tensor, Tensor | None]:
-        """See :meth:`LogitTransform.forward`."""
+        """See :meth:`LogitTransform.forward`; of one new row, which is the last, too."""
         return change_diagonal(logits, visible, self.diagonal)
-
-    def step(
-        self,
-        logits: Tensor,
-        visible: Tensor | None,
-        carry: Tensor | None,
-        state: State,
-        projected: Projected | None = None,
-    ) -> tuple[Tensor, Tensor | None, State]:
-        """See :meth:`LogitTransform.step`; nothing is kept."""
-        return *change_diagonal(logits, visible, self.diagonal), {}
 
     def attend(
         self, queries: Tensor | None, keys: Tensor | None, values: Tensor, args: AttentionArgs
@@ -144,7 +133,6 @@ register(
         options=DiagonalFreeOptions,
         build=_build,
         serves=("decoder",),
-        arrangement=("decoder",),
         cases=({}, {"diagonal": 0.2}, {"diagonal": -2.0}),
         neutral={"diagonal": 1.0},
     )

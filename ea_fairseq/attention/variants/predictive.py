@@ -85,7 +85,6 @@ register(
         build=_build,
         # Section 4.1.1: in the encoder alone.
         serves=("encoder",),
-        arrangement=("encoder",),
         # Section 4.1.1: alpha for translation; the hidden size of 160 is Lite's.
         architectures=(
             Architecture("pa_transformer_lite", "lite", {"alpha": 0.1}),
