@@ -341,16 +341,6 @@ def test_an_encoder_makes_a_convolution_for_each_layer():
     encoder = Encoder(2, WIDTH, HEADS, 8, convolution=Separable)
     modules = [layer.self_attn.transform.convolution.module for layer in encoder.layers]
     assert modules[0] is not modules[1]
-    with pytest.raises(UserError, match="a function of .* not one module for all"):
-        Encoder(2, WIDTH, HEADS, 8, convolution=Separable(HEADS, 3))
-    for wrong, words in (
-        (lambda heads, size: Separable(heads, size + 2), r"kernel\(\) must be .* \(4, 4, 3, 3\)"),
-        (lambda heads, size: nn.Identity(), r"Identity: its kernel\(\) must be .* not NoneType"),
-    ):
-        with pytest.raises(UserError, match=words):
-            Encoder(1, WIDTH, HEADS, 8, convolution=wrong)
-    with pytest.raises(UserError, match="residual has none here"):
-        Encoder(1, WIDTH, HEADS, 8, variant="residual", convolution=Separable)
 
 
 # What trains models in other people's programs.
@@ -377,19 +367,14 @@ def test_checkpointing_changes_no_gradient():
         torch.testing.assert_close(one, other, atol=1e-5, rtol=1e-4)
 
 
-def test_autocast_keeps_maps_in_float32():
-    encoder, x, padding = small_encoder()
-    with torch.autocast("cpu", torch.bfloat16):
-        output, carry = encoder.layers[0](x, padding)
-        found = encoder(x, padding)
-    assert carry.dtype == torch.float32 and output.shape == x.shape
-    apart = (found.float() - encoder(x, padding))[~padding].abs().max()
-    assert 0 < apart < 0.2  # bfloat16 has three digits
-
-
-def test_bfloat16_and_float64_go_through():
+def test_other_numbers_go_through_and_autocast_keeps_maps_in_float32():
     encoder, x, padding = small_encoder()
     expected = encoder(x, padding)[~padding]
+    with torch.autocast("cpu", torch.bfloat16):
+        output, carry = encoder.layers[0](x, padding)
+        apart = (encoder(x, padding)[~padding].float() - expected).abs().max()
+    assert carry.dtype == torch.float32 and output.shape == x.shape
+    assert 0 < apart < 0.2  # bfloat16 has three digits
     double = encoder.double()(x.double(), padding)[~padding]
     torch.testing.assert_close(double.float(), expected, atol=1e-5, rtol=1e-5)
     half = encoder.bfloat16()(x.bfloat16(), padding)[~padding]
@@ -423,8 +408,14 @@ def test_distributed_training_waits_for_no_parameter(process_group):
 # What is refused.
 
 
-def test_options_are_the_variants_own():
-    for given, words in (
+def refused(words, call, *args, **more):
+    with pytest.raises(UserError, match=words):
+        call(*args, **more)
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
         ({"alpha": 2}, r"^alpha must be a number in \[0, 1\], not 2"),
         ({"alfa": 0.1}, "^alfa is no option of evolving .*: perhaps you meant alpha"),
         ({"kernel_size": 4}, "^kernel_size must be"),
@@ -440,113 +431,100 @@ def test_options_are_the_variants_own():
         ({"scores": "addition"}, "^scores must be one of .*: perhaps you meant additive"),
         ({"kdim": 3}, "^kdim is for kind='encoder-decoder'"),
         ({"layer": 2, "num_layers": 2}, "^layer must be from 0 to 1 .* not 2"),
+        ({"convolution": lambda heads, size: None}, "^convolution must make a module, not None"),
         (
-            {"convolution": lambda heads, size: None},
-            "^convolution must make a module, not NoneType",
+            {"convolution": lambda heads, size: Separable(heads, size + 2)},
+            r"kernel\(\) must be .* \(4, 4, 3, 3\)",
         ),
+        (
+            {"convolution": lambda heads, size: nn.Identity()},
+            r"Identity: its kernel\(\) must be .* not NoneType",
+        ),
+        ({"variant": "residual", "convolution": Separable}, "residual has none here"),
+    ],
+)
+def test_options_are_the_variants_own(given, words):
+    refused(words, Attention, WIDTH, **{"num_heads": HEADS, **given})
+
+
+def test_an_encoders_own_arguments_are_refused():
+    for given, words in (
+        ({"activation": "tanhh"}, "^activation must be one of relu, gelu"),
+        ({"convolution": Separable(HEADS, 3)}, "a function of .* not one module for all"),
     ):
-        with pytest.raises(UserError, match=words):
-            Attention(WIDTH, **{"num_heads": HEADS, **given})
-    with pytest.raises(UserError, match="^activation must be one of relu, gelu"):
-        Encoder(1, WIDTH, HEADS, activation="tanhh")
+        refused(words, Encoder, 2, WIDTH, HEADS, 8, **given)
 
 
-def test_inputs_that_do_not_fit_are_named():
-    x, other = torch.randn(2, 5, WIDTH), torch.randn(2, 3, WIDTH)
-    padding = padding_of((5, 2))
-    encoder, cross = Attention(WIDTH, HEADS), Attention(WIDTH, HEADS, "encoder-decoder")
-    second = Attention(WIDTH, HEADS, layer=1, num_layers=2)
-    synthesizer = Attention(WIDTH, HEADS, scores="random_synthesizer", max_positions=4)
-    for call, words in (
-        (lambda: encoder(x, other), "key is for kind='encoder-decoder'"),
-        (lambda: encoder(x, None, padding.float()), r"padding must be torch.bool \(2, 5\)"),
-        (lambda: encoder(x, None, padding.t()), r"padding must be .* \(2, 5\).* not .*\(5, 2\)"),
-        (lambda: encoder(x, None, [5, 2]), "padding must be .* not a list"),
-        (lambda: encoder(x, carry=torch.zeros(2, 4, 5, 5)), "carry .* this attention is layer=0"),
-        (lambda: second(x), "carry is missing: this attention is layer=1 and goes on from"),
-        (lambda: second(x, carry=torch.zeros(2, 3, 5, 5)), r"carry must be \(2, 4, 5, 5\)"),
-        (lambda: second(x, carry=encoder(x)), r"carry must be \(2, 4, 5, 5\), not a tuple"),
-        (lambda: synthesizer(x), "^a sentence of 5 tokens is longer than max_positions 4, "),
-        (lambda: encoder(x, bias=torch.zeros(4, 5, 4)), r"bias must be broadcastable to \(2, 4"),
-        (lambda: encoder(x, query_padding=padding), "query_padding is for"),
-        (lambda: encoder(x[0]), r"query and key have three dimensions, not \(5, 12\)"),
-        (lambda: encoder.step(x, AttentionCache()), "kind='encoder' has no steps"),
-        (lambda: cross(x), "kind='encoder-decoder' needs a key"),
-        (lambda: cross(x, torch.randn(3, 3, WIDTH)), "key has 3 sentences for 2 of the query"),
-        (lambda: cross(x, other[:1]), "key has 1 sentences for 2 of the query"),
-        (lambda: cross(x, other[..., :5]), "key must be 12 wide, not 5"),
-        (lambda: encoder(x[..., :5]), "query must be 12 wide, not 5"),
-        (lambda: encoder(x, bias=torch.ones(1, 1, 5, 5).bool()), "bias must be floating-point"),
-        (lambda: cross.step(x, AttentionCache(), other), "query must be one position, not 5"),
-        (lambda: cross.step(x[:, :1].repeat(2, 1, 1)[:3], AttentionCache(), other), "2 sentences"),
-    ):
-        with pytest.raises(UserError, match=words):
-            call()
+X, OTHER, PADDING = torch.zeros(2, 5, WIDTH), torch.zeros(2, 3, WIDTH), padding_of((5, 2))
+ENCODER, CROSS = Attention(WIDTH, HEADS), Attention(WIDTH, HEADS, "encoder-decoder")
+SECOND = Attention(WIDTH, HEADS, layer=1, num_layers=2)
+SYNTHESIZER = Attention(WIDTH, HEADS, scores="random_synthesizer", max_positions=4)
 
 
-def test_a_cache_serves_one_attention():
-    """Shared between layers, keys of one would be the other's."""
-    layers = two_layers("decoder")
-    cache, x = AttentionCache(), torch.randn(2, 1, WIDTH).double()
-    layers[0].step(x, cache)
-    with pytest.raises(UserError, match="cache is another attention's"):
-        layers[1].step(x, cache)
+@pytest.mark.parametrize(
+    ("call", "words"),
+    [
+        (lambda: ENCODER(X, OTHER), "key is for kind='encoder-decoder'"),
+        (lambda: ENCODER(X, None, PADDING.float()), r"padding must be torch.bool \(2, 5\)"),
+        (lambda: ENCODER(X, None, PADDING.t()), r"padding must be .* \(2, 5\).* not .*\(5, 2\)"),
+        (lambda: ENCODER(X, None, [5, 2]), "padding must be .* not a list"),
+        (lambda: SECOND(X, carry=torch.zeros(2, 3, 5, 5)), r"carry must be \(2, 4, 5, 5\)"),
+        (lambda: SECOND(X, carry=ENCODER(X)), r"carry must be \(2, 4, 5, 5\), not a tuple"),
+        (lambda: SECOND(X, carry=torch.zeros(2, 4, 5, 5).double()), "^carry must be torch.float32"),
+        (lambda: SECOND(X, carry=torch.zeros(2, 4, 5, 5).bool()), "^carry must be torch.float32"),
+        (lambda: SYNTHESIZER(X), "^a sentence of 5 tokens is longer than max_positions 4, "),
+        (lambda: ENCODER(X, bias=torch.zeros(4, 5, 4)), r"bias must be broadcastable to \(2, 4"),
+        (lambda: ENCODER(X, query_padding=PADDING), "query_padding is for"),
+        (lambda: ENCODER(X[0]), r"query and key have three dimensions, not \(5, 12\)"),
+        (lambda: ENCODER.step(X, AttentionCache()), "kind='encoder' has no steps"),
+        (lambda: CROSS(X), "kind='encoder-decoder' needs a key"),
+        (lambda: CROSS(X, torch.randn(3, 3, WIDTH)), "key has 3 sentences for 2 of the query"),
+        (lambda: CROSS(X, OTHER[:1]), "key has 1 sentences for 2 of the query"),
+        (lambda: CROSS(X, OTHER[..., :5]), "key must be 12 wide, not 5"),
+        (lambda: ENCODER(X[..., :5]), "query must be 12 wide, not 5"),
+        (lambda: ENCODER(X, bias=torch.ones(1, 1, 5, 5).bool()), "bias must be floating-point"),
+        (lambda: CROSS.step(X, AttentionCache(), OTHER), "query must be one position, not 5"),
+        (lambda: CROSS.step(X[:1, :1].expand(3, -1, -1), AttentionCache(), OTHER), "2 sentences"),
+    ],
+)
+def test_inputs_that_do_not_fit_are_named(call, words):
+    refused(words, call)
 
 
-def test_a_step_of_another_batch_is_refused():
-    """Compiled code would read beyond what the cache holds."""
+def test_a_cache_serves_one_attention_and_one_batch():
+    """Keys of one layer would be the other's; compiled code would read beyond what it holds."""
     for kind in ("decoder", "encoder-decoder"):
-        step, cache = attention(kind), AttentionCache()
+        step, other = two_layers(kind, **skipping(kind))
+        cache, x = AttentionCache(), torch.randn(2, 1, WIDTH).double()
         key = torch.randn(2, 5, WIDTH).double() if kind == "encoder-decoder" else None
         with torch.no_grad():
-            step.step(torch.randn(2, 1, WIDTH).double(), cache, key)
+            step.step(x, cache, key)
+            refused("cache is another attention's", other.step, x, cache)
             for batch in (1, 64):
-                with pytest.raises(UserError, match=f"^query has {batch} hypotheses and the cache"):
-                    step.step(torch.randn(batch, 1, WIDTH).double(), cache)
+                more = torch.randn(batch, 1, WIDTH).double()
+                refused(f"^query has {batch} hypotheses and the cache", step.step, more, cache)
             cache.state = {name: kept[:1] for name, kept in cache.state.items()}
-            with pytest.raises(UserError, match="^state: pending must be a tensor of 2 rows"):
-                step.step(torch.randn(2, 1, WIDTH).double(), cache)
+            refused("^state: pending must be a tensor of 2 rows", step.step, x, cache)
 
 
 def test_a_state_that_does_not_fit_is_refused():
     transform = strong(build_transform("evolving", HEADS, 3, "decoder"))
-    row, encoder = torch.randn(2, HEADS, 1, 3).double(), build_transform("evolving", HEADS, 3)
+    row = torch.randn(2, HEADS, 1, 3).double()
+    two = torch.cat([row, row], dim=2)
     with torch.no_grad():
         _, state = attend_step(transform, row, row, row, {})
-        two = torch.cat([row, row], dim=2)
         attend_step(transform, row, two, two, state)
         pending, rows_visible = state["pending"], state["rows_visible"]
         for given, words in (
-            ({"pending": pending[:1]}, "pending must be a tensor of 2 rows"),
-            ({"pending": pending[:, :, :1]}, r"pending must be \(2, 2, 4, columns\), not"),
-            ({"pending": torch.cat([pending] * 3, dim=3)}, r"pending must be \(2, 2, 4, columns\)"),
-            ({"pending": pending.float()}, "pending must be torch.float64 on cpu, as the queries"),
-            ({"rows_visible": rows_visible[:, :0]}, "rows_visible must be bool"),
-            ({"rows_visible": rows_visible.to(torch.uint8)}, "rows_visible must be bool"),
+            (state | {"pending": pending[:1]}, "pending must be a tensor of 2 rows"),
+            (state | {"pending": pending[:, :, :1]}, r"pending must be \(2, 2, 4, columns\), not"),
+            (state | {"pending": torch.cat([pending] * 3, 3)}, r"pending must be \(2, 2, 4, col"),
+            (state | {"pending": pending.float()}, "pending must be torch.float64 on cpu, as the"),
+            (state | {"rows_visible": rows_visible[:, :0]}, "rows_visible must be bool"),
+            (state | {"rows_visible": rows_visible.to(torch.uint8)}, "rows_visible must be bool"),
+            ({"pending": pending}, "rows_visible must be bool, .* not None"),
         ):
-            with pytest.raises(UserError, match=words):
-                attend_step(transform, row, two, two, state | given)
-        with pytest.raises(UserError, match="rows_visible must be bool, .* not None"):
-            attend_step(transform, row, two, two, {"pending": pending})
-        with pytest.raises(UserError, match="^attend_step: transform must be of kind='decoder'"):
-            attend_step(encoder.double(), row, row, row, {})
-
-
-@pytest.mark.parametrize("variant", ["evolving", "talking_heads"])
-def test_queries_of_other_heads_are_refused(variant):
-    """One head was broadcast to all by some variants."""
-    one = torch.randn(2, 1, 5, 3)
-    with pytest.raises(
-        UserError, match="^attend: queries have 1 heads, the transform is built for"
-    ):
-        attend(build_transform(variant, HEADS, 3), one, one, one)
-
-
-def test_a_carry_of_other_numbers_is_refused():
-    second, x = attention("encoder", 1), torch.randn(2, 5, WIDTH).double()
-    for dtype in (torch.float32, torch.bool):
-        with pytest.raises(UserError, match="^carry must be torch.float64 on cpu"):
-            second(x, carry=torch.zeros(2, HEADS, 5, 5, dtype=dtype))
+            refused(words, attend_step, transform, row, two, two, given)
 
 
 class Product(nn.Module):
@@ -585,31 +563,20 @@ def test_a_kernel_of_other_numbers_is_read_as_what_it_is():
 
 def test_a_carry_goes_from_layer_to_layer():
     """Without one, maps would not evolve and nobody would see it; in steps and by hand as well."""
-    x, maps = torch.randn(2, 1, WIDTH), torch.zeros(2, HEADS, 1, 1)
+    x, maps, row = torch.randn(2, 1, WIDTH), torch.zeros(2, HEADS, 1, 1), heads(2, HEADS, 1, 3)
     skips = {"num_layers": 2, **skipping("decoder")}
-    row = heads(2, HEADS, 1, 3)
     for layer, carry, words in (
         (0, maps, "carry is of the layer below, and this attention is layer=0 of its stack"),
         (1, None, "carry is missing: this attention is layer=1 and goes on from what layer 0"),
     ):
         attention = Attention(WIDTH, HEADS, "decoder", layer=layer, **skips)
         transform = build_transform("evolving", HEADS, 3, "decoder", layer=layer, **skips)
-        for call in (
-            lambda one=attention, c=carry: one.step(x, AttentionCache(), carry=c),
-            lambda one=transform, c=carry: attend(one, row, row, row, carry=c),
-            lambda one=transform, c=carry: attend_step(one, row, row, row, {}, carry=c),
-        ):
-            with pytest.raises(UserError, match=words):
-                call()
+        refused(words, attention, x, carry=carry)
+        refused(words, attention.step, x, AttentionCache(), carry=carry)
+        refused(words, attend, transform, row, row, row, carry=carry)
+        refused(words, attend_step, transform, row, row, row, {}, carry=carry)
     plain = build_transform("plain", HEADS, 3, layer=1, num_layers=2)
     assert attend(plain, row, row, row).carry is None  # which carries nothing
-
-
-def test_visible_pairs_want_padding_as_bool():
-    with pytest.raises(
-        UserError, match="^visible_pairs: padding must be bool, .* not torch.float32"
-    ):
-        visible_pairs(torch.zeros(2, 5), None)
 
 
 def test_visible_pairs_want_both_paddings_and_a_length():
@@ -617,62 +584,60 @@ def test_visible_pairs_want_both_paddings_and_a_length():
     padding = padding_of((3, 2))
     with pytest.raises(TypeError, match="query_padding"):
         visible_pairs(padding)
-    with pytest.raises(UserError, match="causal is the length of the map, not True"):
-        visible_pairs(padding, padding, causal=True)
+    refused("^visible_pairs: padding must be bool, ", visible_pairs, padding.float(), None)
+    refused("length of the map, not True", visible_pairs, padding, padding, causal=True)
     expected = torch.ones(3, 3).tril().bool() & ~padding[:, None, :, None] & ~padding[:, None, None]
     assert torch.equal(visible_pairs(padding, padding, causal=3), expected)
-
-
-def test_causal_attention_is_a_decoders():
-    """An encoder's convolution looks ahead, whatever the softmax hides."""
-    good = heads(2, HEADS, 5, 3)
-    encoder = build_transform("evolving", HEADS, 3, "encoder", **STRONG)
-    decoder = build_transform("evolving", HEADS, 3, "decoder", **STRONG)
-    with pytest.raises(UserError, match="causal=True wants a transform of kind='decoder'"):
-        attend(encoder, good, good, good, causal=True)
-    with pytest.raises(UserError, match="kind='decoder' wants causal=True, or visible"):
-        attend(decoder, good, good, good)
 
 
 def heads(*shape, dtype=torch.float32):
     return torch.randn(*shape).to(dtype)
 
 
-def test_attend_checks_what_compiled_code_would_read():
-    """Eleven inconsistent calls that read beyond their tensors, and types."""
-    transform = build_transform("evolving", HEADS, 3, **STRONG)
-    good = heads(2, HEADS, 5, 3)
-    for call, words in (
-        ((heads(2, 5, 3), good, good), "queries must be .batch, heads"),
-        ((heads(2, 0, 5, 3), good, good), "heads and head_dim not 0"),
-        ((good, heads(3, HEADS, 5, 3), good), "keys must be"),
-        ((good, heads(2, HEADS, 5, 2), good), "keys must be"),
-        ((good, heads(2, 2, 5, 3), good), "keys must be"),
-        ((good, good, heads(2, HEADS, 6, 3)), "values must be as keys"),
-        ((good, good, heads(2, HEADS, 5, 4)), "values must be as keys"),
+GOOD, LONGER = heads(2, HEADS, 5, 3), heads(2, HEADS, 6, 3)
+TRANSFORMS = {
+    kind: build_transform("evolving", HEADS, 3, kind, **STRONG) for kind in ("encoder", "decoder")
+}
+
+
+@pytest.mark.parametrize(
+    ("inputs", "words"),
+    [
+        ((heads(2, 5, 3), GOOD, GOOD), "queries must be .batch, heads"),
+        ((heads(2, 0, 5, 3), GOOD, GOOD), "heads and head_dim not 0"),
+        ((GOOD, heads(3, HEADS, 5, 3), GOOD), "keys must be"),
+        ((GOOD, heads(2, HEADS, 5, 2), GOOD), "keys must be"),
+        ((GOOD, heads(2, 2, 5, 3), GOOD), "keys must be"),
+        ((GOOD, GOOD, LONGER), "values must be as keys"),
+        ((GOOD, GOOD, heads(2, HEADS, 5, 4)), "values must be as keys"),
         ((heads(2, 2, 5, 3),) * 3, "queries have 2 heads, the transform is built for 4"),
-        ((good, good.double(), good), "keys must be torch.float32, not torch.float64"),
-        ((good.long(), good.long(), good.long()), "floating-point"),
-        ((good, good.to("meta"), good), "keys is on meta, queries on cpu"),
-    ):
-        with pytest.raises(UserError, match=words):
-            attend(transform, *call)
-    for more, words in (
-        ({"visible": torch.ones(2, 1, 5, 4, dtype=torch.bool)}, r"visible must be broadcastable"),
+        ((GOOD, GOOD.double(), GOOD), "keys must be torch.float32, not torch.float64"),
+        ((GOOD.long(), GOOD.long(), GOOD.long()), "floating-point"),
+        ((GOOD, GOOD.to("meta"), GOOD), "keys is on meta, queries on cpu"),
+        ({"visible": torch.ones(2, 1, 5, 4, dtype=torch.bool)}, "visible must be broadcastable"),
         ({"visible": torch.ones(2, HEADS, 5, 5, dtype=torch.bool)}, r"to \(2, 1, 5, 5\)"),
         ({"visible": torch.ones(2, 1, 5, 5)}, "visible must be torch.bool"),
         ({"carry": heads(2, HEADS, 5, 6)}, r"carry must be \(2, 4, 5, 5\)"),
         ({"carry": heads(2, HEADS, 5, 5, dtype=torch.float64)}, "carry must be torch.float32"),
         ({"bias": heads(HEADS, 5, 5)}, "bias must be broadcastable .*four dimensions"),
         ({"dropout": 1.5}, r"dropout must be in \[0, 1\], not 1.5"),
-    ):
-        with pytest.raises(UserError, match=words):
-            attend(transform, good, good, good, **more)
-    decoder = build_transform("evolving", HEADS, 3, "decoder", **STRONG)
-    with pytest.raises(UserError, match="causal=True wants as many keys as queries"):
-        attend(decoder, good, heads(2, HEADS, 6, 3), heads(2, HEADS, 6, 3), causal=True)
-    with pytest.raises(UserError, match="queries must have one row, not 5"):
-        attend_step(transform, good, good, good, {})
+        # An encoder's convolution looks ahead, whatever the softmax hides.
+        ({"causal": True}, "causal=True wants a transform of kind='decoder'"),
+    ],
+)
+def test_attend_checks_what_compiled_code_would_read(inputs, words):
+    called, more = (inputs, {}) if isinstance(inputs, tuple) else ((GOOD,) * 3, inputs)
+    refused(words, attend, TRANSFORMS["encoder"], *called, **more)
+
+
+def test_decoders_and_steps_have_their_own_wants():
+    row, one, (encoder, decoder) = GOOD[:, :, :1], heads(2, 1, 5, 3), TRANSFORMS.values()
+    talking = build_transform("talking_heads", HEADS, 3)  # broadcast one head to all
+    refused("kind='decoder' wants causal=True, or visible", attend, decoder, GOOD, GOOD, GOOD)
+    refused("as many keys as queries", attend, decoder, GOOD, LONGER, LONGER, causal=True)
+    refused("^attend: queries have 1 heads, the transform is", attend, talking, one, one, one)
+    refused("queries must have one row, not 5", attend_step, encoder, GOOD, GOOD, GOOD, {})
+    refused("^attend_step: .* of kind='decoder'", attend_step, encoder, row, row, row, {})
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])

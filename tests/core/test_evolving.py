@@ -1,10 +1,10 @@
-"""Convolutions and evolving attention, part by part, against loops over the equations."""
+"""Convolutions against loops; of evolving attention what its contract (test_variants.py) leaves."""
 
 import numpy as np
 import pytest
 import torch
 from reference import REGIONS
-from references.evolving import convolve_map, evolve_map
+from references.evolving import convolve_map
 
 from ea_fairseq.attention.convolution import MAP_CONVOLUTIONS
 from ea_fairseq.attention.variants import VARIANTS, Place
@@ -14,69 +14,42 @@ SIZES = [(1, 1), (1, 4), (4, 1), (2, 2), (3, 7), (7, 3), (6, 6)]
 CAUSAL = ("decoder", "encoder-decoder")
 
 
-def square(sizes, region):
-    """Self-attention's maps are square."""
-    return [(t, s) for t, s in sizes if t == s or region == "encoder-decoder"]
-
-
 CASES = [
     (region, kernel_size, size)
     for region in REGIONS
     for kernel_size in (1, 3, 5)
-    for size in square(SIZES, region)
+    for size in SIZES
+    if size[0] == size[1] or region == "encoder-decoder"  # self-attention's maps are square
 ]
 
 
-def random_visible(region, size, generator, padding):
+def random_visible(region, size, padding):
     """Visibility of 3 sentences: causal in the decoder; padded left, right or not at all.
 
     Returns bool (3, 1, tgt_len, src_len).
     """
     tgt_len, src_len = size
-    rows = torch.ones(3, tgt_len, dtype=torch.bool)
     columns = torch.ones(3, src_len, dtype=torch.bool)
     if padding != "none":
-        for sentence in range(3):
-            for side in [columns] if region == "encoder-decoder" else [rows, columns]:
-                length = side.size(1)
-                pads = int(torch.randint(0, length, (1,), generator=generator))
-                side[sentence] = torch.arange(length) >= pads
-                if padding == "right":
-                    side[sentence] = side[sentence].flip(0)
-            if region != "encoder-decoder":
-                rows[sentence] = columns[sentence]
+        columns = torch.arange(src_len) >= torch.randint(src_len, (3, 1))
+    if padding == "right":
+        columns = columns.flip(1)
+    crossing = region == "encoder-decoder"
+    rows = torch.ones(3, tgt_len, dtype=torch.bool) if crossing else columns
     visible = rows[:, None, :, None] & columns[:, None, None, :]
     if region == "decoder":
         visible = visible & torch.ones(tgt_len, src_len, dtype=torch.bool).tril()
     return visible
 
 
-def strong_(module):
-    """Weights that no tolerance hides."""
-    with torch.no_grad():
-        for parameter in module.parameters():
-            parameter.normal_()
-    return module.double()
-
-
-def random_case(region, kernel_size, size, padding):
-    generator = torch.Generator().manual_seed(hash_of(region, kernel_size, size, padding))
-    torch.manual_seed(generator.initial_seed())
-    image = torch.randn(3, HEADS, *size, dtype=torch.float64, generator=generator)
-    return image, random_visible(region, size, generator, padding), generator
-
-
-def hash_of(*parts):
-    """A seed that is the same in every process."""
-    return sum(ord(letter) * (index + 1) for index, letter in enumerate(repr(parts)))
-
-
 @pytest.mark.parametrize("padding", ["none", "left", "right"])
 @pytest.mark.parametrize("region,kernel_size,size", CASES)
 def test_convolution_equals_loops(region, kernel_size, size, padding):
-    image, visible, _ = random_case(region, kernel_size, size, padding)
-    image = image.masked_fill(~visible, 0)
-    convolution = strong_(MAP_CONVOLUTIONS[region](HEADS, kernel_size))
+    visible = random_visible(region, size, padding)
+    image = torch.randn(3, HEADS, *size, dtype=torch.float64).masked_fill(~visible, 0)
+    convolution = MAP_CONVOLUTIONS[region](HEADS, kernel_size).double()
+    for parameter in convolution.parameters():
+        torch.nn.init.normal_(parameter)
     result = convolution(image, visible)
     for sentence in range(3):
         expected = convolve_map(
@@ -97,51 +70,11 @@ def built(region, layer=1, **options):
     return variant.build(variant.options(**options), Place(region, HEADS, 2, layer, 2))
 
 
-def evolving(region, kernel_size=3, alpha=0.3, beta=0.6, **changes):
-    settings = {"alpha": alpha, "beta": beta, "kernel_size": kernel_size, "skip": ",".join(REGIONS)}
-    return strong_(built(region, **{**settings, **changes}))
-
-
-@pytest.mark.parametrize("with_carry", [False, True])
-@pytest.mark.parametrize("padding", ["none", "left", "right"])
-@pytest.mark.parametrize("region", REGIONS)
-def test_evolving_logits_equal_loops(region, padding, with_carry):
-    logits, visible, generator = random_case(region, 3, (5, 5), padding)
-    carry = torch.randn(logits.shape, dtype=torch.float64, generator=generator)
-    transform = evolving(region)
-    result, _ = transform(logits, visible, carry if with_carry else None)
-    for sentence in range(3):
-        expected = evolve_map(
-            logits[sentence].numpy(),
-            carry[sentence].numpy() if with_carry else None,
-            visible[sentence, 0].numpy(),
-            transform.convolution.weight.detach().numpy(),
-            transform.convolution.bias.detach().numpy(),
-            region,
-            alpha=0.3,
-            beta=0.6,
-        )
-        np.testing.assert_allclose(result[sentence].detach().numpy(), expected, atol=1e-12)
-
-
-def test_each_part_can_be_switched_off():
-    logits, visible, generator = random_case("encoder", 3, (4, 4), "left")
-    carry = torch.randn(logits.shape, dtype=torch.float64, generator=generator)
-    hidden_zero = logits.masked_fill(~visible, 0)
-    no_skip = built("encoder", skip="none").double()
-    no_convolution = built("encoder", alpha=0.3, convolution="decoder")
-    assert not no_skip.uses_carry
-    assert torch.equal(no_skip(logits, visible, carry)[0], no_skip(logits, visible, None)[0])
-    assert no_convolution.convolution is None
-    expected = (0.7 * logits + 0.3 * carry).masked_fill(~visible, 0)
-    torch.testing.assert_close(no_convolution(logits, visible, carry)[0], expected)
-    assert torch.equal(no_convolution(logits, visible, None)[0], hidden_zero)
-
-
 @pytest.mark.parametrize("kernel_size", [1, 3, 5, 9])
 @pytest.mark.parametrize("region", CAUSAL)
 def test_kept_state_is_bounded_by_the_kernel(region, kernel_size):
-    transform, state, bsz = evolving(region, kernel_size), {}, 2
+    transform = built(region, skip=region, kernel_size=kernel_size).double()
+    state, bsz = {}, 2
     for t in range(40):
         src_len = t + 1 if region == "decoder" else 7
         row = torch.randn(bsz, HEADS, 1, src_len, dtype=torch.float64)
@@ -151,18 +84,9 @@ def test_kept_state_is_bounded_by_the_kernel(region, kernel_size):
 
 
 @pytest.mark.parametrize("region", REGIONS)
-def test_alpha_and_beta_zero_change_nothing(region):
-    logits, visible, generator = random_case(region, 3, (5, 5), "right")
-    carry = torch.randn(logits.shape, dtype=torch.float64, generator=generator)
-    transform = evolving(region, alpha=0.0, beta=0.0)
-    result, _ = transform(logits, visible, carry)
-    assert torch.equal(result, logits.masked_fill(~visible, 0))
-
-
-@pytest.mark.parametrize("region", REGIONS)
 def test_learned_mixing_starts_at_the_fixed_numbers(region):
-    logits, visible, generator = random_case(region, 3, (5, 5), "left")
-    carry = torch.randn(logits.shape, dtype=torch.float64, generator=generator)
+    visible = random_visible(region, (5, 5), "left")
+    logits, carry = torch.randn(2, 3, HEADS, 5, 5, dtype=torch.float64)
     options = {"alpha": 0.3, "beta": 0.6, "skip": region}
     fixed = built(region, **options).double()
     learned = built(region, learned_mixing=True, **options).double()
@@ -178,7 +102,8 @@ def learned_numbers(*place, **options):
 
 
 def test_there_is_a_learned_number_for_each_head_where_there_is_something_to_weigh():
-    assert learned_numbers("encoder", 1) == {"learned_alpha": HEADS, "learned_beta": HEADS}
-    assert learned_numbers("encoder", 0) == {"learned_beta": HEADS}
-    assert learned_numbers("decoder", 1) == {"learned_beta": HEADS}  # no skip connection there
-    assert learned_numbers("encoder", 1, convolution="none") == {"learned_alpha": HEADS}
+    alpha, beta = {"learned_alpha": HEADS}, {"learned_beta": HEADS}
+    assert learned_numbers("encoder", 1) == alpha | beta
+    assert learned_numbers("encoder", 0) == beta
+    assert learned_numbers("decoder", 1) == beta  # no skip connection there
+    assert learned_numbers("encoder", 1, convolution="none") == alpha

@@ -117,33 +117,54 @@ DEFAULTS = {
 
 def test_options_have_the_papers_numbers_where_nobody_gives_one():
     assert {name: asdict(VARIANTS[name].options()) for name in DEFAULTS} == DEFAULTS
-    chosen = {arch: asdict(v.options(**a.options)) for arch, (v, a) in architectures().items()}
-    for arch, options in chosen.items():
-        variant = architectures()[arch][0].name
-        if variant not in DEFAULTS:
-            continue
-        base = {"alpha": 0.5} if arch == "ea_transformer_base" else {}
-        assert options == DEFAULTS[variant] | base, arch
+    for name, (variant, architecture) in architectures().items():
+        base = {"alpha": 0.5} if name == "ea_transformer_base" else {}
+        if variant.name in DEFAULTS:
+            options = asdict(variant.options(**architecture.options))
+            assert options == DEFAULTS[variant.name] | base, name
 
 
-def test_options_that_cannot_be_read_are_told_at_registration():
-    """An own parse of one argument failed where a model was built, in a TypeError."""
+def with_width(default, parse):
+    """Options of a variant with one of its own."""
 
-    def registered(default, parse):
-        @dataclass(frozen=True)
-        class Options(VariantOptions):
-            width: float = option(default, parse, "W", "a width") if parse else default
+    @dataclass(frozen=True)
+    class Options(VariantOptions):
+        width: float = option(default, parse, "W", "a width") if parse else default
 
-        variant = replace(VARIANTS["plain"], name="wide", options=Options, architectures=())
-        with pytest.raises(ValueError, match=r"^variant wide: Options.width: ") as refusal:
-            register(variant)
-        assert "wide" not in VARIANTS
-        return str(refusal.value)
+    return {"options": Options}
 
-    for parse in (lambda value: float(value), float, int):
-        assert "its parse takes the option's name and a value" in registered(1.0, parse)
-    assert "reads the default 2.0: UserError: --ea-width must be" in registered(2.0, fraction)
-    assert "make it by option(default, parse, metavar, help)" in registered(1.0, None)
+
+UNREADABLE = "Options.width: its parse takes the option's name and a value"
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"name": "evolving"}, "evolving: the name evolving is taken"),
+        # A misspelt attention would never be checked, nor one that it does not serve.
+        ({"serves": ("decodr",)}, "wrong: serves: 'decodr' must be one of encoder"),
+        (
+            {"serves": ("encoder",), "arrangement": ("encoder", "decoder")},
+            "wrong: arrangement: 'decoder' is none of the attentions",
+        ),
+        ({"cases": ({"strat": 1.0},)}, "wrong: cases: 'strat' is no option of"),
+        ({"neutral": {"strat": 1.0}}, "wrong: neutral: 'strat' is no option of"),
+        (with_width(1.0, lambda value: float(value)), f"wrong: {UNREADABLE}"),
+        (with_width(1.0, float), f"wrong: {UNREADABLE}"),
+        (with_width(2.0, fraction), f"wrong: {UNREADABLE}.* 2.0: UserError: --ea-width must be"),
+        (with_width(1.0, None), "wrong: Options.width: make it by option"),
+    ],
+)
+def test_what_a_variant_cannot_be_is_told_at_registration(changes, words):
+    """Not where a model is built, in a TypeError."""
+    given = {"name": "wrong", "arrangement": (), "architectures": (), **changes}
+    with pytest.raises(ValueError, match=f"^variant {words}"):
+        register(replace(VARIANTS["plain"], **given))
+    assert "wrong" not in VARIANTS
+
+
+def test_a_variant_stands_where_it_serves_alone():
+    assert VARIANTS["predictive"].arrangement == VARIANTS["predictive"].serves == ("encoder",)
 
 
 @pytest.mark.parametrize(
@@ -163,6 +184,16 @@ def test_positive_numbers_are_read(parse, right, wrong):
 
 
 # Variants that are wrong in one thing each. A contract test is worth what it catches.
+
+
+class ZeroesHidden(LogitTransform):
+    """One whose whole maps, and rows unless told otherwise, are what `change` makes of logits."""
+
+    def change(self, logits, visible):
+        return logits
+
+    def forward(self, logits, visible, carry, projected=None):
+        return zero_hidden(self.change(logits, visible), visible), visible
 
 
 class MixesProbsInOnePath(LogitTransform):
@@ -194,14 +225,14 @@ class HasADeadParameter(LogitTransform):
         self.weight = nn.Parameter(torch.ones(1))
 
 
-class ReadsTheFuture(LogitTransform):
-    def forward(self, logits, visible, carry, projected=None):
-        return zero_hidden(logits + logits.mean(2, keepdim=True), visible), visible
+class ReadsTheFuture(ZeroesHidden):
+    def change(self, logits, visible):
+        return logits + logits.mean(2, keepdim=True)
 
 
-class ReadsPadding(LogitTransform):
-    def forward(self, logits, visible, carry, projected=None):
-        return zero_hidden(logits + logits.roll(1, 3), visible), visible
+class ReadsPadding(ZeroesHidden):
+    def change(self, logits, visible):
+        return logits + logits.roll(1, 3)
 
 
 class CarriesHiddenEntries(LogitTransform):
@@ -211,22 +242,19 @@ class CarriesHiddenEntries(LogitTransform):
         return logits if carry is None else logits + carry, visible
 
 
-class ForgetsTheRowBefore(LogitTransform):
+class ForgetsTheRowBefore(ZeroesHidden):
     """Adds the row above in whole maps, and nothing step by step."""
 
-    def forward(self, logits, visible, carry, projected=None):
+    def change(self, logits, visible):
         logits = zero_hidden(logits, visible)
-        above = nn.functional.pad(logits[:, :, :-1], (0, 0, 1, 0))
-        return zero_hidden(logits + above, visible), visible
+        return logits + nn.functional.pad(logits[:, :, :-1], (0, 0, 1, 0))
 
     def step(self, logits, visible, carry, state, projected=None):
         return zero_hidden(logits, visible), visible, {}
 
 
-class KeepsItsRowOnItself(LogitTransform):
+class KeepsItsRowOnItself(ForgetsTheRowBefore):
     """Adds the row above, which it keeps where no beam search can move it."""
-
-    forward = ForgetsTheRowBefore.forward
 
     def step(self, logits, visible, carry, state, projected=None):
         logits = zero_hidden(logits, visible)
@@ -247,42 +275,42 @@ class KeepsRowsFirst(ForgetsTheRowBefore):
         return zero_hidden(logits, visible), visible, {"rows": logits.new_zeros(3, 1)}
 
 
-class ReadsLaterColumns(LogitTransform):
+class KeepsANumber(LogitTransform):
+    def step(self, logits, visible, carry, state, projected=None):
+        return zero_hidden(logits, visible), visible, {"rows": 1}
+
+
+class ReadsLaterColumns(ZeroesHidden):
     """Of whole maps each row is weighed by the mean over the keys, later ones too."""
 
-    def forward(self, logits, visible, carry, projected=None):
-        return zero_hidden(logits * logits.mean(3, keepdim=True), visible), visible
+    def change(self, logits, visible):
+        return logits * logits.mean(3, keepdim=True)
 
 
 class ReadsTheFutureInTraining(ReadsTheFuture):
     """Where a model trains: it would train too well."""
 
-    def forward(self, logits, visible, carry, projected=None):
-        if not self.training:
-            return LogitTransform.forward(self, logits, visible, carry)
-        return super().forward(logits, visible, carry)
+    def change(self, logits, visible):
+        return super().change(logits, visible) if self.training else logits
 
 
 class ReadsTheFutureOfLargeMaps(ReadsTheFuture):
     """As a kernel may that works in blocks."""
 
-    def forward(self, logits, visible, carry, projected=None):
-        if logits.size(2) <= 32:
-            return LogitTransform.forward(self, logits, visible, carry)
-        return super().forward(logits, visible, carry)
+    def change(self, logits, visible):
+        return super().change(logits, visible) if logits.size(2) > 32 else logits
 
 
-class DecodesAnotherMap(LogitTransform):
+class DecodesAnotherMap(ZeroesHidden):
     """Where nobody wants gradients, as in decoding, another way with other results."""
 
     def __init__(self):
         super().__init__()
         self.weight = nn.Parameter(torch.ones(1))
 
-    def forward(self, logits, visible, carry, projected=None):
-        if logits.requires_grad or not torch.is_grad_enabled():
-            logits = logits * 2
-        return zero_hidden(logits * self.weight, visible), visible
+    def change(self, logits, visible):
+        wrong = logits.requires_grad or not torch.is_grad_enabled()
+        return logits * self.weight * (2 if wrong else 1)
 
 
 class LeavesHiddenEntries(LogitTransform):
@@ -301,16 +329,17 @@ class ReadsTheFutureWhereItIsCausal(LogitTransform):
         return super().attend(queries, keys, values, args)
 
 
-class CountsRowsOfTheMask(LogitTransform):
+class CountsRowsOfTheMask(ZeroesHidden):
     """A mask may have one row for all."""
 
-    def forward(self, logits, visible, carry, projected=None):
-        seen = torch.ones_like(logits[:, :1]) if visible is None else visible.to(logits.dtype)
-        return zero_hidden(logits * seen.cumsum(2), visible), visible
+    def seen(self, logits, visible):
+        return torch.ones_like(logits[:, :1]) if visible is None else visible.to(logits.dtype)
+
+    def change(self, logits, visible):
+        return logits * self.seen(logits, visible).cumsum(2)
 
     def step(self, logits, visible, carry, state, projected=None):
-        seen = torch.ones_like(logits[:, :1]) if visible is None else visible.to(logits.dtype)
-        count = state.get("count", 0) + seen
+        count = state.get("count", 0) + self.seen(logits, visible)
         return zero_hidden(logits * count, visible), visible, {"count": count}
 
 
@@ -322,12 +351,15 @@ class ForgetsTheBias(LogitTransform):
 class NeedsTheRowBefore(ForgetsTheRowBefore):
     """Step by step too; how many rows that takes is told wrongly."""
 
+    left = 0  # how far the row above is moved to the right
+
     def step(self, logits, visible, carry, state, projected=None):
         logits = zero_hidden(logits, visible)
         added = logits
         if state:
-            longer = logits.size(3) - state["row"].size(3)
-            added = logits + nn.functional.pad(state["row"], (0, longer))
+            above = nn.functional.pad(state["row"], (self.left, 0))[..., : logits.size(3)]
+            longer = logits.size(3) - above.size(3)
+            added = logits + nn.functional.pad(above, (0, longer))
         return zero_hidden(added, visible), visible, {"row": logits}
 
     def earlier_rows(self):
@@ -337,19 +369,11 @@ class NeedsTheRowBefore(ForgetsTheRowBefore):
 class ReadsAboveWithoutTelling(NeedsTheRowBefore):
     """Its neighbour above and to the left."""
 
-    def forward(self, logits, visible, carry, projected=None):
-        logits = zero_hidden(logits, visible)
-        above = nn.functional.pad(logits[:, :, :-1, :-1], (1, 0, 1, 0))
-        return zero_hidden(logits + above, visible), visible
+    left = 1
 
-    def step(self, logits, visible, carry, state, projected=None):
+    def change(self, logits, visible):
         logits = zero_hidden(logits, visible)
-        added = logits
-        if state:
-            above = nn.functional.pad(state["row"], (1, 0))[..., : logits.size(3)]
-            longer = logits.size(3) - above.size(3)
-            added = logits + nn.functional.pad(above, (0, longer))
-        return zero_hidden(added, visible), visible, {"row": logits}
+        return logits + nn.functional.pad(logits[:, :, :-1, :-1], (1, 0, 1, 0))
 
     def earlier_rows(self):
         return None
@@ -364,16 +388,11 @@ class WantsKeysOfEachHypothesis(LogitTransform):
         return zero_hidden(logits + projected.keys.sum(3).unsqueeze(2), visible), visible
 
 
-class ChangesTheMask(LogitTransform):
-    def forward(self, logits, visible, carry, projected=None):
+class ChangesTheMask(ZeroesHidden):
+    def change(self, logits, visible):
         if visible is not None and visible.size(2) > 1:
             visible[:, :, -1, 0] = False
-        return zero_hidden(logits, visible), visible
-
-
-class KeepsANumber(LogitTransform):
-    def step(self, logits, visible, carry, state, projected=None):
-        return zero_hidden(logits, visible), visible, {"rows": 1}
+        return logits
 
 
 class ReturnsOneThing(LogitTransform):
@@ -418,11 +437,8 @@ WRONG = {
     [(wrong, kind) for wrong in WRONG for kind in contract.CAUSAL if WRONG[wrong][0] in ("", kind)],
 )
 def test_the_contract_finds_a_wrong_variant(wrong, kind, monkeypatch):
-    monkeypatch.setitem(
-        VARIANTS,
-        "wrong",
-        Variant("wrong", "", VariantOptions, lambda options, place: wrong()),
-    )
+    made = Variant("wrong", "", VariantOptions, lambda options, place: wrong())
+    monkeypatch.setitem(VARIANTS, "wrong", made)
     words = WRONG[wrong][1]
     with pytest.raises(AssertionError, match=f"^wrong: {kind} attention, .*{words}"):
         contract.check("wrong", kind, {})
@@ -433,33 +449,3 @@ def test_the_contract_passes_no_variant_of_which_it_checks_nothing(missing, monk
     monkeypatch.setitem(VARIANTS, "empty", replace(VARIANTS["plain"], name="empty", **missing))
     with pytest.raises(AssertionError, match="^empty: nothing to check: it serves "):
         contract.check_variant("empty")
-
-
-def test_what_a_variant_serves_is_told_at_registration():
-    """A misspelt attention would never be checked."""
-    wrong = replace(VARIANTS["plain"], name="wrong", serves=("decodr",), architectures=())
-    with pytest.raises(ValueError, match="^variant wrong: serves: 'decodr' must be one of encoder"):
-        register(wrong)
-
-
-def test_a_variant_stands_where_it_serves_alone():
-    """Named alone it stood in decoders too, where it read later rows and was never checked."""
-    given = {"name": "half", "summary": "", "options": VariantOptions, "build": None}
-    assert Variant(**given, serves=("encoder",)).arrangement == ("encoder",)
-    wrong = Variant(**given, serves=("encoder",), arrangement=("encoder", "decoder"))
-    with pytest.raises(
-        ValueError, match="^variant half: arrangement: 'decoder' is none of the att"
-    ):
-        register(wrong)
-
-
-@pytest.mark.parametrize("where", [{"cases": ({"strat": 1.0},)}, {"neutral": {"strat": 1.0}}])
-def test_options_that_a_variant_does_not_have_are_named_at_registration(where):
-    wrong = replace(VARIANTS["evolving"], name="wrong", architectures=(), **where)
-    with pytest.raises(ValueError, match=f"^variant wrong: {[*where][0]}: 'strat' is no option of"):
-        register(wrong)
-
-
-def test_a_name_is_taken_once():
-    with pytest.raises(ValueError, match="evolving is taken"):
-        register(Variant("evolving", "", VariantOptions, lambda options, place: LogitTransform()))
