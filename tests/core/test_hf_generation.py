@@ -30,6 +30,15 @@ def search(model, use_cache, **options):
     )
 
 
+def assert_a_cache_changes_nothing(model, **options):
+    """Words and their scores; returns the words."""
+    kept, whole = (search(model, use_cache, **options) for use_cache in (True, False))
+    assert torch.equal(kept.sequences, whole.sequences)
+    for one, other in zip(kept.scores, whole.scores, strict=True):
+        torch.testing.assert_close(one, other, atol=1e-8, rtol=1e-8)
+    return kept.sequences
+
+
 @pytest.mark.parametrize("kernel_size", [3, 5])
 @pytest.mark.parametrize("family", FAMILIES)
 def test_generation_with_a_cache_equals_generation_without(family, kernel_size, monkeypatch):
@@ -50,11 +59,7 @@ def test_generation_with_a_cache_equals_generation_without(family, kernel_size, 
         {"num_beams": 4},
         {"num_beams": 3, "do_sample": True, "num_return_sequences": 2},
     ):
-        kept, whole = (search(model, use_cache, **options) for use_cache in (True, False))
-        assert torch.equal(kept.sequences, whole.sequences)
-        for one, other in zip(kept.scores, whole.scores, strict=True):
-            torch.testing.assert_close(one, other, atol=1e-8, rtol=1e-8)
-        chosen_words |= set(kept.sequences.flatten().tolist())
+        chosen_words |= set(assert_a_cache_changes_nothing(model, **options).flatten().tolist())
     assert len(chosen_words) > 10
     assert sum(moves) > 20  # hypotheses did change their places
 
@@ -72,11 +77,8 @@ def test_generation_with_a_cache_equals_generation_without(family, kernel_size, 
 )
 def test_every_variant_generates_with_a_cache(variant, options):
     model = enlarge(evolve(make("gpt2", torch.float64), variant, **options), 2.0)
-    for search_options in ({}, {"num_beams": 3}):
-        kept, whole = (search(model, use_cache, **search_options) for use_cache in (True, False))
-        assert torch.equal(kept.sequences, whole.sequences)
-        for one, other in zip(kept.scores, whole.scores, strict=True):
-            torch.testing.assert_close(one, other, atol=1e-8, rtol=1e-8)
+    assert_a_cache_changes_nothing(model)
+    assert_a_cache_changes_nothing(model, num_beams=3)
 
 
 def test_several_tokens_at_once_continue_a_cache():

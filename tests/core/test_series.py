@@ -6,6 +6,7 @@ import math
 import numpy as np
 import pytest
 import reference
+import score_references
 import torch
 from safetensors.torch import load_file, save_file
 
@@ -114,12 +115,7 @@ class Loops:
             else None
             for which in "qkv"
         )
-        logits = np.zeros((HEADS, length, length))
-        for head in range(HEADS):
-            for t in range(length):
-                for s in range(length):
-                    product = queries[head, t] @ keys[head, s]
-                    logits[head, t, s] = product / math.sqrt(width // HEADS)
+        logits = score_references.logits("product", queries, keys, {}, HEADS, length, length)
         start = f"{name}.transform."
         params = {key[len(start) :]: v for key, v in self.params.items() if key.startswith(start)}
         place = Place("encoder", HEADS, width // HEADS, layer, self.layers)
@@ -130,10 +126,6 @@ class Loops:
         )
         joined = output.transpose(1, 0, 2).reshape(length, width)
         return self.linear(joined, f"{name}.out_proj"), z, probs
-
-    def states(self, series):
-        x = (series - self.params["mean"]) / self.params["deviation"]
-        return self.encode(x)
 
     def encode(self, x):
         x = self.linear(x, "encoder.projection")
@@ -155,7 +147,7 @@ class Loops:
         return x
 
     def outputs(self, series):
-        states = self.states(series)
+        states = self.encode((series - self.params["mean"]) / self.params["deviation"])
         flat = np.zeros((LONGEST, states.shape[1]))
         for t, row in enumerate(states):
             for i, value in enumerate(row):
@@ -163,21 +155,13 @@ class Loops:
         return self.linear(flat.reshape(-1), "head")
 
 
-def loops_of(model, variant, p, **options):
-    chosen = VARIANTS[variant].options(**options)
-    return Loops(model, variant, chosen, p)
-
-
-@pytest.mark.parametrize("variant, options", OF_VARIANTS)
-def test_outputs_equal_loops_for_every_variant(variant, options):
-    """In a padded batch; also the attention maps, which pictures show."""
-    model = make_model(attention={"p": 0.25, "variant": variant, **options})
-    loops = loops_of(model, variant, 0.25, **options)
+def assert_equal_to_loops(model, variant, p, **options):
+    """Outputs of a padded batch, and the attention maps, which pictures show."""
+    loops = Loops(model, variant, VARIANTS[variant].options(**options), p)
     series = some_series()
     x, padding = batch(series)
     outputs = model(x, padding).detach().numpy()
     maps = model.encoder.attention_maps(model.standardised(x, padding), padding)
-    assert len(maps) == loops.layers
     for number, one in enumerate(series):
         np.testing.assert_allclose(outputs[number], loops.outputs(one.T), rtol=1e-9, atol=1e-9)
         steps = one.shape[1]
@@ -186,14 +170,19 @@ def test_outputs_equal_loops_for_every_variant(variant, options):
             np.testing.assert_allclose(found, wanted, atol=1e-9)
 
 
+@pytest.mark.parametrize("variant, options", OF_VARIANTS)
+def test_every_variant_equals_loops_and_is_read_as_it_was_saved(variant, options, tmp_path):
+    model = make_model(attention={"p": 0.25, "variant": variant, **options})
+    assert_equal_to_loops(model, variant, 0.25, **options)
+    model.float().save(tmp_path / "model")
+    loaded = SeriesModel.load(tmp_path / "model").state_dict()
+    assert all(torch.equal(value, loaded[name]) for name, value in model.state_dict().items())
+
+
 @pytest.mark.parametrize("p", [0.0, 0.5, 1.0])
 def test_outputs_equal_loops_at_both_ends_of_p(p):
     model = make_model(attention={"p": p, "alpha": 0.3, "beta": 0.4}, num_blocks=3)
-    loops = loops_of(model, "evolving", p, alpha=0.3, beta=0.4)
-    series = some_series()
-    outputs = model(*batch(series)).detach().numpy()
-    for number, one in enumerate(series):
-        np.testing.assert_allclose(outputs[number], loops.outputs(one.T), rtol=1e-9, atol=1e-9)
+    assert_equal_to_loops(model, "evolving", p, alpha=0.3, beta=0.4)
 
 
 def test_the_outputs_of_the_attention_and_of_the_convolution_are_p_d_and_the_rest():
@@ -269,7 +258,7 @@ def test_alpha_and_beta_zero_are_the_plain_network_whose_weights_load():
 def test_reconstruction_loss_is_over_masked_unpadded_values_alone():
     """Equations 7 and 8 as loops; masked values are 0 for the encoder."""
     model = make_model(attention={"p": 0.25, "alpha": 0.3, "beta": 0.4})
-    loops = loops_of(model, "evolving", 0.25, alpha=0.3, beta=0.4)
+    loops = Loops(model, "evolving", VARIANTS["evolving"].options(alpha=0.3, beta=0.4), 0.25)
     series = some_series()
     x, padding = batch(series)
     masked = torch.rand(x.shape, generator=torch.Generator().manual_seed(1)) < 0.4
@@ -284,12 +273,7 @@ def test_reconstruction_loss_is_over_masked_unpadded_values_alone():
     assert 0 < count < masked.sum()
     found = model.reconstruction_loss(x, padding, masked).item()
     assert found == pytest.approx(total / count, rel=1e-9)
-
-
-def test_nothing_masked_costs_nothing():
-    model = make_model()
-    x, padding = batch(some_series())
-    assert model.reconstruction_loss(x, padding, torch.zeros_like(x, dtype=torch.bool)) == 0
+    assert model.reconstruction_loss(x, padding, torch.zeros_like(masked)) == 0
 
 
 def test_batch_norm_equals_torchs_over_the_unpadded_steps():
@@ -380,12 +364,8 @@ def test_steps_that_training_never_saw_add_nothing():
     weights = model.head.weight.view(2, 14, 8)
     assert not weights[:, 10:].any() and weights[:, :10].all()
     assert torch.isfinite(outputs_of(model, some_series((14,)))).all()
-
-
-def test_batch_size_of_prediction_changes_nothing():
-    model, series, _ = fitted(epochs=2, pretrain_epochs=0)
-    wanted = outputs_of(model, series, 1)
-    torch.testing.assert_close(outputs_of(model, series, 5), wanted, rtol=0, atol=1e-6)
+    wanted = outputs_of(model, series, batch_size=1)
+    torch.testing.assert_close(outputs_of(model, series, batch_size=5), wanted, rtol=0, atol=1e-6)
 
 
 @pytest.mark.parametrize("name", ENCODERS)
@@ -399,28 +379,20 @@ def test_saved_models_say_the_same(tmp_path, name):
 
 
 def test_files_that_are_no_model_are_refused_in_one_line(tmp_path):
-    with pytest.raises(UserError, match="no such file"):
-        SeriesModel.load(tmp_path / "none")
+    def refused(message):
+        with pytest.raises(UserError, match=message):
+            SeriesModel.load(tmp_path / "model")
+
+    refused("no such file")
     make_model().float().save(tmp_path / "model")
     (tmp_path / "model" / "model.safetensors").write_bytes(b"cut")
-    with pytest.raises(UserError, match=r"model\.safetensors: cannot be read"):
-        SeriesModel.load(tmp_path / "model")
-    (tmp_path / "model" / "config.json").write_text('{"format": "another"}')
-    with pytest.raises(UserError, match=r"config\.json: is no model of series"):
-        SeriesModel.load(tmp_path / "model")
-    (tmp_path / "other").mkdir()
-    (tmp_path / "other" / "thesis.tex").write_text("mine")
-    with pytest.raises(UserError, match="is there already and is no model"):
-        make_model().save(tmp_path / "other")
-    assert (tmp_path / "other" / "thesis.tex").read_text() == "mine"
-
-
-@pytest.mark.parametrize("variant, options", OF_VARIANTS)
-def test_saved_models_of_every_variant_are_read(tmp_path, variant, options):
-    model = make_model(attention={"variant": variant, **options}).float()
-    model.save(tmp_path / "model")
-    loaded = SeriesModel.load(tmp_path / "model").state_dict()
-    assert all(torch.equal(value, loaded[name]) for name, value in model.state_dict().items())
+    refused(r"model\.safetensors: cannot be read")
+    config = tmp_path / "model" / "config.json"
+    config.write_text('{"format": "another"}')
+    refused(r"config\.json: is no model of series")
+    config.unlink()
+    config.mkdir()
+    refused(r"config\.json: cannot be read")
 
 
 @pytest.mark.parametrize(
@@ -505,16 +477,9 @@ def test_weights_of_a_file_that_cannot_be_used_are_named(tmp_path, name, value, 
         SeriesModel.load(tmp_path / "m")
 
 
-def test_a_folder_in_the_place_of_the_settings_is_named(tmp_path):
-    (tmp_path / "config.json").mkdir()
-    with pytest.raises(UserError, match=r"config\.json: cannot be read"):
-        SeriesModel.load(tmp_path)
-
-
 SMALL = {"embed_dim": 8, "num_blocks": 1, "pretrain_epochs": 0, "epochs": 1, "random_state": 0}
 
 
-@pytest.mark.parametrize("kind", [EADCTransformerClassifier, EADCTransformerRegressor])
 @pytest.mark.parametrize(
     "settings, message",
     [
@@ -542,10 +507,11 @@ SMALL = {"embed_dim": 8, "num_blocks": 1, "pretrain_epochs": 0, "epochs": 1, "ra
         ({"compiled": "no"}, "compiled must be True or False, not 'no'"),
     ],
 )
-def test_bad_arguments_of_estimators_are_named(kind, settings, message):
-    with pytest.raises(UserError, match=message) as raised:
-        kind(**SMALL | settings).fit(some_series(), [0, 1, 0, 1])
-    assert "\n" not in str(raised.value)
+def test_bad_arguments_of_estimators_are_named(settings, message):
+    for kind in (EADCTransformerClassifier, EADCTransformerRegressor):
+        with pytest.raises(UserError, match=message) as raised:
+            kind(**SMALL | settings).fit(some_series(), [0, 1, 0, 1])
+        assert "\n" not in str(raised.value)
 
 
 def test_numbers_of_numpy_are_taken_and_saved(tmp_path):
