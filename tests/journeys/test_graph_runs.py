@@ -1,32 +1,30 @@
 """examples/graphs/run.py: trains, is resumed, reads Planetoid's files, refuses bad input."""
 
 import pickle
-import shlex
-import sys
-from pathlib import Path
+from types import SimpleNamespace
 
 import numpy
 import pytest
 import torch
-from pages import DOCS, commands
+from example_programs import (
+    EXAMPLES,
+    assert_commands_are_taken,
+    assert_ends_in_one_line,
+    programs,
+)
+from pages import DOCS
 from scipy.sparse import csr_matrix
 
 from ea_fairseq.experiments import load_weights
 from ea_fairseq.files import read_json
 from ea_fairseq.networks.graphs import EAGAT
-
-FOLDER = Path(__file__).resolve().parents[2] / "examples" / "graphs"
+from ea_fairseq.recipes.runs.progress import Display, Status
 
 
 @pytest.fixture(scope="module")
 def run():
-    sys.path.insert(0, str(FOLDER))
-    sys.modules.pop("run", None)
-    import run
-
-    sys.path.remove(str(FOLDER))
-    sys.modules.pop("run")
-    return run
+    with programs("graphs", "run") as found:
+        yield found.run
 
 
 def planetoid(folder, nodes=530, features=6, classes=3):
@@ -66,15 +64,8 @@ def test_the_club_is_learned_and_a_second_start_does_nothing_anew(run, tmp_path,
 
 
 def test_the_pages_commands_are_ones_that_the_program_takes(run):
-    shown = [
-        shlex.split(line)
-        for page in (DOCS / "graphs.md", FOLDER / "RESULTS.md")
-        for line in commands(page)
-    ]
-    assert len(shown) > 2
-    for _, script, *words in shown:
-        assert script == "examples/graphs/run.py"
-        run.make_parser().parse_args(words)
+    pages = DOCS / "graphs.md", EXAMPLES / "graphs" / "RESULTS.md"
+    assert_commands_are_taken(SimpleNamespace(run=run), 3, *pages)
 
 
 def test_block_models_follow_from_their_seed_alone(run):
@@ -94,8 +85,6 @@ def test_kept_weights_are_those_of_the_best_validation(run):
         **{"epochs": 15, "patience": 5, "alpha": 0.1, "beta": 0.1},
     }
     graphs, device = run._Graphs("sbm", None), torch.device("cpu")
-    from ea_fairseq.recipes.runs.progress import Display, Status
-
     display = Display("test", Status())
     figures, weights, built = run.train_one(graphs, "ea-gat", 1, settings, device, display)
     network = EAGAT(**built)
@@ -110,9 +99,8 @@ def test_planetoid_s_files_are_read_from_a_folder(run, tmp_path, capsys):
     assert graph.num_nodes == 530 and graph.train_mask.sum() == 10 and graph.test_mask.sum() == 10
     torch.testing.assert_close(graph.x.sum(1), torch.ones(530))
     (tmp_path / "data" / "cora" / "raw" / "ind.cora.ty").unlink()
-    with pytest.raises(SystemExit):
-        run.main(["cora", "--data", str(tmp_path / "data"), "--out", str(tmp_path)])
-    assert "ind.cora.ty: no such file" in capsys.readouterr().err
+    words = ["cora", "--data", tmp_path / "data", "--out", tmp_path]
+    assert_ends_in_one_line(run.main, words, "ind.cora.ty: no such file", capsys)
 
 
 @pytest.mark.parametrize(
@@ -124,14 +112,11 @@ def test_planetoid_s_files_are_read_from_a_folder(run, tmp_path, capsys):
         (["cora", "--data", "there"], "--data there: has no ind.cora.x"),
         (["karate", "--choose"], "--choose: karate has no validation nodes"),
         (["karate", "--epochs", "0"], "--epochs must be at least 1, not 0"),
-        (["karate", "--dropout", "1"], "--dropout must be in [0, 1), not 1"),
+        (["karate", "--dropout", "1"], r"--dropout must be in \[0, 1\), not 1"),
         (["karate", "--alpha", "1.5"], "alpha must be"),
         (["karate", "--heads", "3"], "hidden_channels 64 must be divisible by heads 3"),
     ],
 )
 def test_bad_input_ends_in_one_line(run, words, reason, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(SystemExit) as end:
-        run.main(words)
-    printed = capsys.readouterr().err
-    assert end.value.code == 1 and reason in printed and printed.count("\n") == 1
+    assert_ends_in_one_line(run.main, words, reason, capsys)

@@ -1,35 +1,21 @@
 """examples/images: digits are learned, a stopped run goes on to the bit, bad input is one line."""
 
-import argparse
-import importlib
-import shlex
-import sys
-from pathlib import Path
-
+import example_programs
 import pytest
 import torch
-from pages import DOCS, commands
+from example_programs import EXAMPLES, assert_commands_are_taken, assert_ends_in_one_line
+from pages import DOCS
 from PIL import Image
 
 from ea_fairseq import experiments
 from ea_fairseq.errors import UserError
 from ea_fairseq.files import read_json
 
-FOLDER = Path(__file__).resolve().parents[2] / "examples" / "images"
-
 
 @pytest.fixture(scope="module")
 def programs():
-    """run.py, pictures.py and attention_maps.py, which find one another as scripts do."""
-    names = "run", "pictures", "attention_maps"
-    before = {name: sys.modules.pop(name, None) for name in names}
-    sys.path.insert(0, str(FOLDER))
-    yield argparse.Namespace(**{name: importlib.import_module(name) for name in names})
-    sys.path.remove(str(FOLDER))
-    for name in names:
-        del sys.modules[name]
-        if before[name] is not None:
-            sys.modules[name] = before[name]
+    with example_programs.programs("images", "run", "pictures", "attention_maps") as found:
+        yield found
 
 
 @pytest.fixture
@@ -75,10 +61,13 @@ def test_a_stopped_run_goes_on_to_the_bit_and_what_is_done_is_kept(
     assert read_json(runs[0] / "results.json") == read_json(runs[1] / "results.json")
     assert not (places[1] / "state.safetensors").exists()
 
-    # And the maps of what was trained.
-    picture = tmp_path / "maps.png"
-    maps = ["--layers", "1", "2", "5", "--picture", "3", "--output", str(picture)]
-    assert programs.attention_maps.main([str(places[0]), *maps]) == 0
+    maps = ["--layers", "1", "2", "5", "--picture", "3"]
+    assert_maps_are_drawn(programs, tmp_path, places[0], *maps)
+
+
+def assert_maps_are_drawn(programs, folder, run, *options):
+    picture = folder / "maps.png"
+    assert programs.attention_maps.main([str(run), *options, "--output", str(picture)]) == 0
     assert picture.read_bytes().startswith(b"\x89PNG")
 
 
@@ -98,25 +87,19 @@ def test_every_model_can_be_built_and_differs_as_table_11_has_it(programs):
     assert found["kernel-5"][1] == {"alpha": 0.3, "beta": 1.0, "kernel_size": 5}
 
 
-def test_vision_transformers_are_trained_plain_and_evolved(programs, few, tmp_path, capsys):
+def test_vision_transformers_are_trained_plain_and_evolved(programs, few, tmp_path):
     words = [*WORDS, "--models", "vit", "ea-vit", "--out", str(tmp_path)]
     assert programs.run.main(words) == 0
     runs = read_json(tmp_path / "digits" / "results.json")["runs"]
     # A convolution of 3 x 3 over the maps of 4 heads in each of 4 layers.
     added = runs["ea-vit"]["1"]["parameters"] - runs["vit"]["1"]["parameters"]
     assert added == 4 * (4 * 4 * 9 + 4)
-    picture = tmp_path / "maps.png"
-    place = tmp_path / "digits" / "ea-vit" / "seed1"
-    assert programs.attention_maps.main([str(place), "--output", str(picture)]) == 0
-    assert picture.read_bytes().startswith(b"\x89PNG")
+    assert_maps_are_drawn(programs, tmp_path, tmp_path / "digits" / "ea-vit" / "seed1")
 
 
 def test_the_pages_commands_are_ones_that_the_programs_take(programs):
-    pages = DOCS / "images.md", FOLDER / "RESULTS.md"
-    shown = [shlex.split(line) for page in pages for line in commands(page)]
-    assert len(shown) > 3
-    for _, script, *words in shown:
-        getattr(programs, Path(script).stem).make_parser().parse_args(words)
+    pages = DOCS / "images.md", EXAMPLES / "images" / "RESULTS.md"
+    assert_commands_are_taken(programs, 4, *pages)
 
 
 def test_the_schedule_is_the_papers(programs):
@@ -181,17 +164,14 @@ def test_a_folder_of_pictures_is_read_as_imagenet_s(programs, tmp_path):
 )
 def test_bad_input_ends_in_one_line(programs, words, reason, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(SystemExit) as end:
-        programs.run.main(words)
-    printed = capsys.readouterr().err
-    assert end.value.code == 1 and reason in printed and printed.count("\n") == 1
+    assert_ends_in_one_line(programs.run.main, words, reason, capsys)
     assert not list(tmp_path.iterdir())
 
 
 def test_pictures_of_a_run_that_is_not_there_are_refused(programs, tmp_path, capsys):
-    with pytest.raises(SystemExit):
-        programs.attention_maps.main([str(tmp_path), "--output", str(tmp_path / "maps.png")])
-    assert "model.safetensors: no such file" in capsys.readouterr().err
-    with pytest.raises(SystemExit):
-        programs.attention_maps.main([str(tmp_path), "--output", "maps.gif"])
-    assert "choose a name in .png or .pdf" in capsys.readouterr().err
+    for output, reason in (
+        (tmp_path / "maps.png", "model.safetensors: no such file"),
+        ("maps.gif", "choose a name in .png or .pdf"),
+    ):
+        words = [tmp_path, "--output", output]
+        assert_ends_in_one_line(programs.attention_maps.main, words, reason, capsys)

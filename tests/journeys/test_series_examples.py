@@ -1,31 +1,23 @@
 """examples/time_series: runs, resuming, tables, pictures, and what is refused in one line."""
 
-import importlib.util
 import json
-import re
-import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
+from example_programs import assert_ends_in_one_line, programs
 
 pytest.importorskip("aeon", reason="aeon reads the data sets: pip install 'ea_fairseq[series]'")
 
 from ea_fairseq.errors import UserError
 from ea_fairseq.networks.series import SeriesModel, archives, outputs_of
 
-FOLDER = Path(__file__).resolve().parents[2] / "examples" / "time_series"
 SMALL = "--embed-dim 8 --heads 2 --blocks 1 --pretrain-epochs 1 --epochs 2".split()
 
 
 @pytest.fixture(scope="module")
 def program():
-    sys.path.insert(0, str(FOLDER))
-    spec = importlib.util.spec_from_file_location("time_series_run", FOLDER / "run.py")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    yield module
-    sys.path.remove(str(FOLDER))
+    with programs("time_series", "run", "pictures") as found:
+        yield found.run
 
 
 def write_part(file, series, labels, header="@classLabel true a b"):
@@ -74,9 +66,8 @@ def test_runs_are_resumed_and_reported(program, tmp_path, capsys):
     program.main(command)
     again = capsys.readouterr().out
     assert again.count("accuracy 0.") + again.count("accuracy 1.") == 1 and "gru 2" in again
-    with pytest.raises(SystemExit):
-        program.main([*command, "--dropout", "0.2"])
-    assert "its runs had dropout 0.1, not 0.2" in capsys.readouterr().err
+    other = [*command, "--dropout", "0.2"]
+    assert_ends_in_one_line(program.main, other, "its runs had dropout 0.1, not 0.2", capsys)
 
 
 def test_a_regression_has_an_rmse_in_its_own_units(program, tmp_path):
@@ -150,13 +141,9 @@ def test_within_class_distance_equals_loops(program):
     ],
 )
 def test_bad_options_are_told_in_one_line(program, tmp_path, capsys, words, message):
-
-    with pytest.raises(SystemExit) as ended:
-        program.main([*words, "--out", str(tmp_path / "out")])
-    assert ended.value.code == 1
-    told = capsys.readouterr().err
-    assert told.count("\n") == 1 and re.search(message, told), told
-    assert not (tmp_path / "out").exists()
+    out = tmp_path / "out"
+    assert_ends_in_one_line(program.main, [*words, "--out", out], message, capsys)
+    assert not out.exists()
 
 
 def test_bad_data_sets_are_told_of(tmp_path):
