@@ -1,5 +1,6 @@
 """Which of the three ways an attention takes, and what is said where it is torch."""
 
+import contextlib
 import logging
 import sys
 from types import SimpleNamespace
@@ -50,10 +51,27 @@ def test_what_is_constant_when_traced_is_marked_as_torch_marks_it():
     assert vars(ours) == vars(theirs) != {}
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])
-def test_a_gpu_takes_triton(gpu, dtype):
-    assert gpu(dtype=dtype) == ("triton", [])
-    assert gpu((1, 16, 1024, 64), dtype, 5, capability=(8, 0)) == ("triton", [])
+@pytest.mark.parametrize(
+    "switch, machine, way",
+    [
+        (None, {}, "triton"),
+        (None, {"dtype": torch.float16}, "triton"),
+        (None, {"dtype": torch.bfloat16}, "triton"),
+        (None, {"shape": (1, 16, 1024, 64), "kernel_size": 5, "capability": (8, 0)}, "triton"),
+        # What is empty needs no launch.
+        (None, {"shape": (0, 4, 5, 8)}, "torch"),
+        (None, {"shape": (2, 4, 0, 8)}, "torch"),
+        (None, {"src_len": 0}, "torch"),
+        ("0", {}, "torch"),
+        ("cpp", {}, "torch"),
+        ("triton", {}, "triton"),
+        ("triton", {"hip": "6.4"}, "triton"),
+    ],
+)
+def test_a_gpu_takes_triton_where_the_switch_lets_it(gpu, monkeypatch, switch, machine, way):
+    if switch is not None:
+        monkeypatch.setenv("EA_FAIRSEQ_NATIVE", switch)
+    assert gpu(**machine) == (way, [])
 
 
 @pytest.mark.parametrize(
@@ -85,17 +103,12 @@ def test_what_triton_does_not_do_falls_back_to_torch_and_says_so_once(gpu, machi
 
 
 @pytest.mark.parametrize(
-    "empty", [{"shape": (0, 4, 5, 8)}, {"shape": (2, 4, 0, 8)}, {"src_len": 0}]
-)
-def test_what_is_empty_needs_no_launch(gpu, empty):
-    assert gpu(**empty) == ("torch", [])
-
-
-@pytest.mark.parametrize(
     "fault, said",
     [
         (RuntimeError("Failed to find C compiler.\nPlease"), "Failed to find C compiler."),
         (PermissionError(), "PermissionError"),
+        # Kept as a fault, it would leave a training without kernels from then on.
+        (torch.OutOfMemoryError("CUDA out of memory"), None),
     ],
 )
 def test_a_kernel_that_does_not_start_says_why_in_a_line(monkeypatch, fault, said):
@@ -107,31 +120,8 @@ def test_a_kernel_that_does_not_start_says_why_in_a_line(monkeypatch, fault, sai
         raise fault
 
     monkeypatch.setattr(launches, "start", start)
-    assert backend._fault(1) == said
-
-
-def test_want_of_memory_says_nothing_about_triton(monkeypatch):
-    """Kept as a fault, it would leave a training without kernels from then on."""
-    pytest.importorskip("triton", reason="comes with torch's builds for GPUs")
-    from ea_fairseq.kernels.triton import launches
-
-    def start(device):
-        raise torch.OutOfMemoryError("CUDA out of memory")
-
-    monkeypatch.setattr(launches, "start", start)
-    with pytest.raises(torch.OutOfMemoryError):
-        backend._fault(1)
-
-
-@pytest.mark.parametrize("switch, way", [("0", "torch"), ("cpp", "torch"), ("triton", "triton")])
-def test_the_switch_chooses_silently(gpu, monkeypatch, switch, way):
-    monkeypatch.setenv("EA_FAIRSEQ_NATIVE", switch)
-    assert gpu() == (way, [])
-
-
-def test_the_switch_takes_amd_all_the_same(gpu, monkeypatch):
-    monkeypatch.setenv("EA_FAIRSEQ_NATIVE", "triton")
-    assert gpu(hip="6.4") == ("triton", [])
+    with contextlib.nullcontext() if said else pytest.raises(torch.OutOfMemoryError):
+        assert backend._fault(1) == said
 
 
 def test_a_wrong_switch_is_refused_on_a_gpu_too(gpu, monkeypatch):
@@ -146,18 +136,18 @@ def test_torch_alone_is_torch_everywhere(gpu):
         assert backend.way(torch.zeros(1, 2, 3, 4), 5, 3) == "torch"
 
 
-@needs_compiler
-def test_the_cpu_takes_cpp_except_in_half_precision(monkeypatch):
+@pytest.mark.parametrize(
+    "switch, interpreted, dtype, way",
+    [
+        pytest.param("1", "0", torch.float32, "cpp", marks=needs_compiler),
+        pytest.param("1", "0", torch.float16, "torch", marks=needs_compiler),
+        ("triton", "1", torch.float32, "triton"),
+        ("triton", "0", torch.float32, "torch"),
+    ],
+)
+def test_the_cpu_takes_cpp_or_interprets_triton(monkeypatch, switch, interpreted, dtype, way):
     library.load_library.cache_clear()
-    monkeypatch.delenv("EA_FAIRSEQ_NATIVE", raising=False)
-    assert backend.way(torch.zeros(1, 2, 3, 4), 5, 3) == "cpp"
-    assert backend.way(torch.zeros(1, 2, 3, 4).half(), 5, 3) == "torch"
-
-
-@pytest.mark.parametrize("interpreted, way", [("1", "triton"), ("0", "torch")])
-def test_the_cpu_takes_triton_where_it_is_interpreted(monkeypatch, interpreted, way):
-    library.load_library.cache_clear()
-    monkeypatch.setenv("EA_FAIRSEQ_NATIVE", "triton")
+    monkeypatch.setenv("EA_FAIRSEQ_NATIVE", switch)
     monkeypatch.setenv("TRITON_INTERPRET", interpreted)
-    assert backend.way(torch.zeros(1, 2, 3, 4), 5, 3) == way
+    assert backend.way(torch.zeros(1, 2, 3, 4, dtype=dtype), 5, 3) == way
     library.load_library.cache_clear()

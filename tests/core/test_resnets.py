@@ -210,14 +210,6 @@ def test_without_evolution_it_is_the_aa_resnet_whose_weights_load():
     torch.testing.assert_close(evolving(picture), plain(picture))
 
 
-def test_a_picture_alone_is_that_picture_in_a_batch():
-    network = AugmentedResNet(SMALL).eval()
-    pictures = torch.randn(3, 1, 8, 8)
-    together = network(pictures)
-    for picture, found in zip(pictures, together, strict=True):
-        torch.testing.assert_close(network(picture[None])[0], found)
-
-
 def test_every_parameter_gets_a_gradient():
     torch.manual_seed(2)
     network = AugmentedResNet(SMALL)

@@ -14,8 +14,6 @@ from ea_fairseq.attention import VARIANTS
 from ea_fairseq.attention.variants import Place
 from ea_fairseq.errors import UserError
 from ea_fairseq.networks.series import (
-    EADCTransformerClassifier,
-    EADCTransformerRegressor,
     Schedule,
     SeriesConfig,
     SeriesModel,
@@ -435,6 +433,7 @@ def test_only_a_saved_model_alone_is_replaced(tmp_path, config, others):
         ),
         ({"embed_dim": 10**6}, "does not fit config.json: .* parameters differ"),
         ({"num_blocks": 40}, "num_blocks must be at most 15"),
+        ({"encoder": "rnn"}, "encoder must be one of dc, lstm, gru, resnet, not 'rnn'"),
         ({"classes": ["a", "b"]}, "classes must be 4 labels"),
         ({"classes": ["a", "b", "c", "a"]}, "classes must be 4 labels"),
         ({"classes": "abcd"}, "classes must be a list of labels, not 'abcd'"),
@@ -475,82 +474,6 @@ def test_weights_of_a_file_that_cannot_be_used_are_named(tmp_path, name, value, 
     save_file(weights, file)
     with pytest.raises(UserError, match=f"^{file}: {message}$"):
         SeriesModel.load(tmp_path / "m")
-
-
-SMALL = {"embed_dim": 8, "num_blocks": 1, "pretrain_epochs": 0, "epochs": 1, "random_state": 0}
-
-
-@pytest.mark.parametrize(
-    "settings, message",
-    [
-        ({"embed_dim": 8.0}, "embed_dim must be a whole number, not 8.0"),
-        ({"num_blocks": "1"}, "num_blocks must be a whole number, not '1'"),
-        ({"num_heads": 4.0}, "num_heads must be a whole number, not 4.0"),
-        ({"p": math.nan}, "p must be in .*, not nan"),
-        ({"p": math.inf}, "p must be in .*, not inf"),
-        ({"variant": ["plain"]}, "variant must be a name"),
-        ({"alpha": math.nan}, "alpha must be a number"),
-        ({"kernel_size": 3.0}, "kernel.size must be"),
-        ({"options": ["alpha"]}, "options must be a dict"),
-        ({"dropout": "0.1"}, r"dropout must be in \[0, 1\), not '0.1'"),
-        ({"dropout": math.nan}, "dropout must be in .*, not nan"),
-        ({"pretrain_epochs": -1}, "pretrain_epochs must be at least 0"),
-        ({"epochs": 1.5}, "epochs must be a whole number, not 1.5"),
-        ({"batch_size": True}, "batch_size must be a whole number, not True"),
-        ({"learning_rate": "fast"}, "learning_rate must be a number .* not 'fast'"),
-        ({"learning_rate": math.inf}, "learning_rate must be a number .* not inf"),
-        ({"max_len": 20.0}, "max_len must be a whole number, not 20.0"),
-        ({"device": "x"}, "device x: cannot be used"),
-        ({"device": "meta"}, "device meta: cannot be used"),
-        ({"device": 1.5}, "device 1.5: cannot be used"),
-        ({"random_state": "x"}, "random_state: 'x' cannot be used"),
-        ({"compiled": "no"}, "compiled must be True or False, not 'no'"),
-    ],
-)
-def test_bad_arguments_of_estimators_are_named(settings, message):
-    for kind in (EADCTransformerClassifier, EADCTransformerRegressor):
-        with pytest.raises(UserError, match=message) as raised:
-            kind(**SMALL | settings).fit(some_series(), [0, 1, 0, 1])
-        assert "\n" not in str(raised.value)
-
-
-def test_numbers_of_numpy_are_taken_and_saved(tmp_path):
-    given = {"embed_dim": 8, "num_blocks": 1, "num_heads": 4, "epochs": 1, "batch_size": 4}
-    given |= {"max_len": 12, "kernel_size": 3, "pretrain_epochs": 0}
-    given = {name: np.int64(value) for name, value in given.items()}
-    given |= {name: np.float32(0.25) for name in ("p", "alpha", "dropout", "learning_rate")}
-    model = EADCTransformerClassifier(**given).fit(some_series(), [0, 1, 0, 1]).model_
-    model.save(tmp_path / "model")
-    assert SeriesModel.load(tmp_path / "model").config == model.config
-
-
-@pytest.mark.parametrize("kind", [EADCTransformerClassifier, EADCTransformerRegressor])
-def test_results_that_are_not_finite_are_refused(kind):
-    series = some_series()
-    model = kind(**SMALL).fit(series, [0, 1, 0, 1])
-    with pytest.raises(UserError, match="series 2 of X gives no finite result"):
-        model.predict([*series[:2], series[2] * np.float32(1e38), series[3] * np.float32(1e38)])
-    with pytest.raises(UserError, match="training: .*choose a learning_rate below 1e"):
-        kind(**SMALL | {"learning_rate": 1e38}).fit(series, [0, 1, 0, 1])
-
-
-@pytest.mark.parametrize(
-    "settings, message",
-    [
-        ({"attention": {"p": 0.3}}, "p times embed_dim 8 a whole number, not 0.3"),
-        ({"attention": {"p": 1.5}}, r"p must be in \[0, 1\]"),
-        ({"attention": {"p": "0.5"}}, "p must be in .* not '0.5'"),
-        ({"attention": {"variant": "evolved"}}, "variant must be one of"),
-        ({"attention": {"alpha": 2}}, r"alpha must be a number in \[0, 1\]"),
-        ({"attention": {"num_heads": 3}}, "num_heads must divide embed_dim 8, not 3"),
-        ({"encoder": "rnn"}, "encoder must be one of dc, lstm, gru, resnet, not 'rnn'"),
-        ({"num_blocks": 0}, "num_blocks must be at least 1, not 0"),
-        ({"dropout": 1.0}, r"dropout must be in \[0, 1\), not 1.0"),
-    ],
-)
-def test_bad_settings_are_named(settings, message):
-    with pytest.raises(UserError, match=message):
-        make_model(**settings)
 
 
 @pytest.mark.parametrize(

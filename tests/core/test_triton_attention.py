@@ -5,14 +5,19 @@ import itertools
 
 import pytest
 import torch
-from attention_cases import attention_inputs, results, steps_in_turn
-from torch.utils.checkpoint import checkpoint
+from attention_cases import (
+    assert_second_derivatives_are_refused,
+    attention_inputs,
+    gradients_of_each,
+    largest_kept,
+    results,
+    steps_in_turn,
+)
 from triton_device import DEVICE, ON_GPU, exact_interpreter, on_triton  # noqa: F401
 from triton_forms import LARGE
 
 from ea_fairseq.attention.cached_heads import CachedHeads
 from ea_fairseq.attention.contract import AttentionArgs
-from ea_fairseq.errors import UserError
 from ea_fairseq.kernels.backend import way
 from ea_fairseq.kernels.cpp.library import torch_alone
 
@@ -204,20 +209,6 @@ def test_no_causal_map_where_the_convolution_reads_above_the_diagonal():
     assert_equal_to_torch(transform, tensors, visible, causal=True)
 
 
-@pytest.mark.parametrize("left", [False, True])
-def test_a_sentence_gives_the_same_alone_and_padded(left):
-    transform, tensors, _ = case("encoder", 4, (2, 9, 9), 3, hide=False)
-    there = torch.arange(9, device=DEVICE)
-    there = (there >= 4) if left else (there < 5)
-    visible = torch.ones(2, 1, 9, 9, dtype=torch.bool, device=DEVICE)
-    visible[1] = there[:, None] & there
-    padded = transform.attend(*tensors[:3], AttentionArgs(0.7, visible, tensors[3]))
-    with torch.no_grad():
-        heads = [tensor[1:, :, there] for tensor in tensors]
-        alone = transform.attend(*heads[:3], AttentionArgs(0.7, None, heads[3][..., there]))
-    assert_close([padded[0][1:, :, there], padded[1][1:, :, there][..., there]], alone[:2])
-
-
 @pytest.mark.parametrize("attention", REGIONS[:2])
 def test_without_carry_and_without_what_is_not_needed(attention):
     transform, (*heads, carry), visible = case(attention, 2, (2, 4, 4), 3, skip=False)
@@ -236,18 +227,10 @@ def test_without_carry_and_without_what_is_not_needed(attention):
 
 
 def test_gradients_of_what_is_used_alone():
-    transform, tensors, visible = case("encoder", 2, (2, 5, 5), 3)
-
-    def grads(index):
-        outputs = transform.attend(
-            *tensors[:3], AttentionArgs(0.7, visible, tensors[3], need_probs=True)
-        )
-        return torch.autograd.grad(outputs[index].square().sum(), tensors, materialize_grads=True)
-
-    for index in range(3):
-        found = grads(index)
-        with torch_alone():
-            assert_close(found, grads(index))
+    inputs = case("encoder", 2, (2, 5, 5), 3)
+    found = gradients_of_each(*inputs)
+    with torch_alone():
+        assert_close(found, gradients_of_each(*inputs))
 
 
 @pytest.mark.parametrize("alpha, beta", [(0.0, 1.0), (1.0, 0.0)])
@@ -343,23 +326,11 @@ def test_parts_of_a_wider_tensor_get_their_gradients():
 
 
 def test_second_derivatives_are_refused_in_a_line():
-    transform, tensors, visible = case("encoder", 2, (1, 2, 2), 1)
-    output = transform.attend(*tensors[:3], AttentionArgs(0.7, visible, tensors[3]))[0]
-    with pytest.raises(UserError, match="no second derivatives.*EA_FAIRSEQ_NATIVE=0"):
-        torch.autograd.grad(output.square().sum(), tensors, create_graph=True)
+    assert_second_derivatives_are_refused(*case("encoder", 2, (1, 2, 2), 1))
 
 
 def test_keeps_no_map_for_the_gradient():
-    transform, tensors, visible = case("decoder", 2, (2, 20, 20), 3)
-    kept = []
-
-    def keep(tensor):
-        kept.append(tensor.untyped_storage().nbytes() // 4)
-        return tensor
-
-    with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
-        transform.attend(*tensors[:3], AttentionArgs(0.7, visible))
-    assert kept and max(kept) < 2 * 2 * 20 * 20
+    assert 0 < largest_kept(*case("decoder", 2, (2, 20, 20), 3)) < 2 * 2 * 20 * 20
 
 
 @pytest.mark.parametrize("attention", ["decoder", "encoder-decoder"])
@@ -413,12 +384,11 @@ def test_torch_knows_the_operators():
         torch.library.opcheck(evolving_attention_step, arguments)
 
 
-@pytest.mark.parametrize("dropout", [0.3])
-def test_compiles_without_a_break_in_the_graph(dropout):
+def test_compiles_without_a_break_in_the_graph():
     transform, tensors, visible = case("decoder", 2, (2, 4, 4), 3)
 
     def run(queries, keys, values, carry):
-        args = AttentionArgs(0.7, visible, carry, dropout)
+        args = AttentionArgs(0.7, visible, carry, dropout=0.3)
         return transform.attend(queries, keys, values, args)[0].sin()
 
     backend = "inductor" if ON_GPU else "aot_eager"
@@ -427,24 +397,6 @@ def test_compiles_without_a_break_in_the_graph(dropout):
     grads = torch.autograd.grad(found.square().sum(), tensors)
     torch.manual_seed(1)
     expected = run(*tensors)
-    # inductor draws other random numbers
-    if dropout == 0 or not ON_GPU:
+    if not ON_GPU:  # inductor draws other random numbers
         expected = [expected, *torch.autograd.grad(expected.square().sum(), tensors)]
         assert_close([found, *grads], expected)
-
-
-def test_checkpointed_activations_give_the_same_gradients():
-    transform, tensors, visible = case("encoder", 2, (2, 4, 4), 3)
-
-    def run(*inputs):
-        return transform.attend(*inputs[:3], AttentionArgs(0.7, visible, inputs[3], 0.3))[0]
-
-    def grads(output):
-        return torch.autograd.grad(output.square().sum(), tensors)
-
-    torch.manual_seed(2)
-    expected = grads(run(*tensors))
-    torch.manual_seed(2)
-    found = grads(checkpoint(run, *tensors, use_reentrant=False))
-    for ours, theirs in zip(found, expected, strict=True):
-        assert torch.equal(ours, theirs)

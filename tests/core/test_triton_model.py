@@ -148,17 +148,6 @@ def test_the_decoder_leaves_out_later_tokens_but_where_it_sees_them(full, monkey
 
 
 @some_types
-def test_a_sentence_scores_the_same_alone_and_in_a_batch(dtype):
-    model = on_device(exact_model(), dtype)
-    sources, prefixes = case(seed=3)
-    for scores, source, prefix in zip(
-        score(model, sources, prefixes), sources, prefixes, strict=True
-    ):
-        (alone,) = score(model, [source], [prefix])
-        assert_close(scores, alone.double(), epsilons(dtype, 10))
-
-
-@some_types
 @pytest.mark.parametrize("shared_keys", [False, True] if ON_GPU else [True])
 def test_steps_equal_a_full_pass_while_hypotheses_change_places(dtype, shared_keys, taken):
     model = on_device(exact_model(), dtype)

@@ -1,10 +1,12 @@
 """Inputs of one evolving attention, and all that it computes from them."""
 
+import pytest
 import torch
 
 from ea_fairseq.attention.cached_heads import CachedHeads, append
 from ea_fairseq.attention.contract import AttentionArgs
 from ea_fairseq.attention.variants.evolving import EvolvingLogits
+from ea_fairseq.errors import UserError
 
 
 def attention_inputs(attention, num_heads, lengths, kernel_size, dtype, hide, **options):
@@ -43,6 +45,36 @@ def results(transform, tensors, visible, dropout=0.0, causal=False):
     loss = sum((output * weight).sum() for output, weight in zip(outputs, weights, strict=True))
     inputs = [*tensors, *transform.parameters()]
     return outputs + list(torch.autograd.grad(loss, inputs, materialize_grads=True))
+
+
+def gradients_of_each(transform, tensors, visible):
+    """The gradients of inputs where output, carry or probabilities alone are used."""
+    args = AttentionArgs(0.7, visible, tensors[3], need_probs=True)
+    found = []
+    for index in range(3):
+        used = transform.attend(*tensors[:3], args)[index].square().sum()
+        found += torch.autograd.grad(used, tensors, materialize_grads=True)
+    return found
+
+
+def largest_kept(transform, tensors, visible):
+    """Numbers of the largest tensor that is kept for the gradient."""
+    kept = []
+
+    def keep(tensor):
+        kept.append(tensor.untyped_storage().nbytes() // tensor.element_size())
+        return tensor
+
+    with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
+        transform.attend(*tensors[:3], AttentionArgs(0.7, visible))
+    return max(kept)
+
+
+def assert_second_derivatives_are_refused(transform, tensors, visible):
+    """In a line that says what has them."""
+    output = transform.attend(*tensors[:3], AttentionArgs(0.7, visible, tensors[3]))[0]
+    with pytest.raises(UserError, match="no second derivatives.*EA_FAIRSEQ_NATIVE=0"):
+        torch.autograd.grad(output.sum(), tensors[:1], create_graph=True)
 
 
 def steps_in_turn(

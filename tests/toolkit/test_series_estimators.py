@@ -1,5 +1,6 @@
 """The estimators of series: scikit-learn's own checks, aeon's, and what both leave out."""
 
+import math
 import pickle
 
 import numpy as np
@@ -9,7 +10,11 @@ from sklearn.model_selection import GridSearchCV
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from ea_fairseq.errors import UserError
-from ea_fairseq.networks.series import EADCTransformerClassifier, EADCTransformerRegressor
+from ea_fairseq.networks.series import (
+    EADCTransformerClassifier,
+    EADCTransformerRegressor,
+    SeriesModel,
+)
 
 SMALL = {
     "embed_dim": 8,
@@ -21,10 +26,11 @@ SMALL = {
     "learning_rate": 2e-2,
     "random_state": 0,
 }
+KINDS = (EADCTransformerClassifier, EADCTransformerRegressor)
 
 
 @pytest.mark.thorough
-@parametrize_with_checks([EADCTransformerClassifier(**SMALL), EADCTransformerRegressor(**SMALL)])
+@parametrize_with_checks([kind(**SMALL) for kind in KINDS])
 def test_scikit_learns_checks(estimator, check):
     check(estimator)
 
@@ -106,31 +112,81 @@ def test_numbers_are_predicted_in_their_own_units():
     np.testing.assert_array_equal(again.predict(X), model.predict(X))
 
 
+@pytest.mark.parametrize(
+    "settings, message",
+    [
+        ({"embed_dim": 8.0}, "embed_dim must be a whole number, not 8.0"),
+        ({"num_blocks": "1"}, "num_blocks must be a whole number, not '1'"),
+        ({"num_blocks": 0}, "num_blocks must be at least 1, not 0"),
+        ({"num_heads": 4.0}, "num_heads must be a whole number, not 4.0"),
+        ({"num_heads": 3}, "num_heads must divide embed_dim 8, not 3"),
+        ({"p": 0.3}, "p times embed_dim 8 a whole number, not 0.3"),
+        ({"p": 1.5}, r"p must be in \[0, 1\]"),
+        ({"p": "0.5"}, "p must be in .* not '0.5'"),
+        ({"p": math.nan}, "p must be in .*, not nan"),
+        ({"p": math.inf}, "p must be in .*, not inf"),
+        ({"variant": ["plain"]}, "variant must be a name"),
+        ({"variant": "evolved"}, "variant must be one of"),
+        ({"alpha": 2}, r"alpha must be a number in \[0, 1\]"),
+        ({"alpha": math.nan}, "alpha must be a number"),
+        ({"kernel_size": 3.0}, "kernel.size must be"),
+        ({"options": ["alpha"]}, "options must be a dict"),
+        ({"options": {"p": 0.0}}, "options: p is a parameter of the estimator: give it as p="),
+        ({"dropout": "0.1"}, r"dropout must be in \[0, 1\), not '0.1'"),
+        ({"dropout": math.nan}, "dropout must be in .*, not nan"),
+        ({"dropout": 1.0}, r"dropout must be in \[0, 1\), not 1.0"),
+        ({"pretrain_epochs": -1}, "pretrain_epochs must be at least 0"),
+        ({"epochs": 1.5}, "epochs must be a whole number, not 1.5"),
+        ({"batch_size": True}, "batch_size must be a whole number, not True"),
+        ({"learning_rate": "fast"}, "learning_rate must be a number .* not 'fast'"),
+        ({"learning_rate": math.inf}, "learning_rate must be a number .* not inf"),
+        ({"learning_rate": 1e38}, "training: .*choose a learning_rate below 1e"),
+        ({"max_len": 20.0}, "max_len must be a whole number, not 20.0"),
+        ({"max_len": 3}, "max_len is 3, but a series of X has 1[0-9] steps"),
+        ({"device": "x"}, "device x: cannot be used"),
+        ({"device": "meta"}, "device meta: cannot be used"),
+        ({"device": 1.5}, "device 1.5: cannot be used"),
+        ({"random_state": "x"}, "random_state: 'x' cannot be used"),
+        ({"compiled": "no"}, "compiled must be True or False, not 'no'"),
+    ],
+)
+def test_settings_that_cannot_be_are_named(settings, message):
+    X, _ = waves(4)
+    for kind in KINDS:
+        with pytest.raises(UserError, match=message) as raised:
+            kind(**SMALL | {"epochs": 1, "pretrain_epochs": 0} | settings).fit(X, [0, 1, 0, 1])
+        assert "\n" not in str(raised.value)
+
+
 def test_input_that_cannot_be_used_is_named():
     X, y = waves(8)
-    model = EADCTransformerClassifier(**SMALL)
-    with pytest.raises(
-        UserError, match="options: p is a parameter of the estimator: give it as p="
-    ):
-        EADCTransformerClassifier(**SMALL, p=0.5, options={"p": 0.0}).fit(*waves())
-    with pytest.raises(UserError, match="y has one class"):
-        model.fit(X, ["slow"] * 8)
-    with pytest.raises(UserError, match="max_len is 3, but a series of X has 1[0-9] steps"):
-        EADCTransformerClassifier(**SMALL | {"max_len": 3}).fit(X, y)
-    model.fit(X, y)
+    model = EADCTransformerClassifier(**SMALL).fit(X, y)
+    regressor = EADCTransformerRegressor(**SMALL)
     longest = max(one.shape[1] for one in X)
-    with pytest.raises(
-        UserError, match=f"series 1 of X has 40 steps.* up to {longest}.*max_len=40"
-    ):
-        model.predict([X[0], np.zeros((2, 40))])
-    with pytest.raises(UserError, match="X has 3 channels, training had 2"):
-        model.predict(np.zeros((1, 3, 5)))
     gap = X[0].copy()
     gap[1, 2] = np.nan
-    with pytest.raises(UserError, match="series 0 of X has nan .* in channel 1 at step 2"):
-        model.predict([gap])
-    with pytest.raises(ValueError, match="inconsistent numbers of samples"):
-        model.fit(X, y[:-1])
-    regressor = EADCTransformerRegressor(**SMALL)
-    with pytest.raises(UserError, match=r"y\[2\] is nan"):
-        regressor.fit(X[:3], [1.0, 2.0, np.nan])
+    for call, given, message in (
+        (
+            model.predict,
+            [[X[0], np.zeros((2, 40))]],
+            f"series 1 .* 40 steps.* up to {longest}.*=40",
+        ),
+        (model.predict, [np.zeros((1, 3, 5))], "X has 3 channels, training had 2"),
+        (model.predict, [[gap]], "series 0 of X has nan .* in channel 1 at step 2"),
+        (model.predict, [[X[0], X[1] * 1e38]], "series 1 of X gives no finite result"),
+        (model.fit, [X, ["slow"] * 8], "y has one class"),
+        (model.fit, [X, y[:-1]], "inconsistent numbers of samples"),
+        (regressor.fit, [X[:3], [1.0, 2.0, np.nan]], r"y\[2\] is nan"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            call(*given)
+
+
+def test_numbers_of_numpy_are_taken_and_saved(tmp_path):
+    given = {"embed_dim": 8, "num_blocks": 1, "num_heads": 4, "epochs": 1, "batch_size": 4}
+    given |= {"max_len": 14, "kernel_size": 3, "pretrain_epochs": 0}
+    given = {name: np.int64(value) for name, value in given.items()}
+    given |= {name: np.float32(0.25) for name in ("p", "alpha", "dropout", "learning_rate")}
+    model = EADCTransformerClassifier(**given).fit(waves(4)[0], [0, 1, 0, 1]).model_
+    model.save(tmp_path / "model")
+    assert SeriesModel.load(tmp_path / "model").config == model.config
