@@ -1,10 +1,11 @@
-"""How the functions of fairseq are replaced."""
+"""How the functions of fairseq, and what they read from other modules, are replaced."""
 
 from __future__ import annotations
 
 import functools
 import inspect
 from collections.abc import Callable
+from types import ModuleType
 from typing import Any
 
 
@@ -31,3 +32,10 @@ def around(owner: Any, name: str) -> Callable[[Callable[..., Any]], Callable[...
         return function
 
     return replace
+
+
+def module_with(module: ModuleType, **names: Any) -> ModuleType:
+    """A module with other values for some names, to be seen by one module of fairseq alone."""
+    changed = ModuleType(module.__name__)
+    vars(changed).update(names, __getattr__=functools.partial(getattr, module))
+    return changed

@@ -33,7 +33,7 @@ from fairseq.data import (
 )
 from fairseq.tasks.fairseq_task import FairseqTask
 
-from .around import around
+from .around import around, module_with
 
 
 @around(data_utils, "batch_by_size")
@@ -72,17 +72,9 @@ def _same_batches_after_restart(original: Any, self: FairseqTask, *args: Any, **
     return iterator
 
 
-class _WithLong:
-    """numpy, and the one name that it has lost."""
-
-    compat = SimpleNamespace(long=np.int64)
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(np, name)
-
-
 if not hasattr(np, "compat"):
-    token_block_dataset.np = language_pair_dataset.np = _WithLong()
+    with_long = module_with(np, compat=SimpleNamespace(long=np.int64))
+    token_block_dataset.np = language_pair_dataset.np = with_long
 
 
 @around(TokenBlockDataset, "__getitem__")

@@ -25,7 +25,7 @@ from __future__ import annotations
 
 import os
 import struct
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from fairseq import utils
@@ -67,20 +67,27 @@ def check_files(path: str) -> np.dtype:
             belong to the other, or holds no sentence.
     """
     index, data = path + ".idx", path + ".bin"
-    count, kind = _read_header(index)
-    if count == 0:
-        raise UserError(f"{index}: the data has no sentences")
-    end = _check_places(index, count, kind.itemsize)
+    header = _read_index(index)
+    end = _check_places(index, header)
     found = os.path.getsize(data)
     if found < end:
         raise UserError(f"{data} is cut short: {found} bytes instead of the {end} of its index")
     if found > end:
         raise UserError(f"{data} is not of its index: {found} bytes instead of {end}")
-    return kind
+    return header.kind
 
 
-def _read_header(index: str) -> tuple[int, np.dtype]:
-    """The number of sentences and the type of their tokens."""
+class _Index(NamedTuple):
+    """The sentences of some data: their number, the type of their tokens, and of each its size in
+    tokens and its place in bytes, read from the file as they are needed."""
+
+    count: int
+    kind: np.dtype
+    sizes: np.ndarray
+    places: np.ndarray
+
+
+def _read_index(index: str) -> _Index:
     with open(index, "rb") as file:
         header = file.read(_START)
     length = os.path.getsize(index)
@@ -101,34 +108,30 @@ def _read_header(index: str) -> tuple[int, np.dtype]:
         raise UserError(
             f"{index} is {problem}: {length} bytes instead of {expected} for {count} sentences"
         )
-    return count, _TOKEN_TYPES[code]
+    if count == 0:
+        raise UserError(f"{index}: the data has no sentences")
+    sizes = np.memmap(index, np.int32, "r", _START, (count,))
+    places = np.memmap(index, np.int64, "r", _START + 4 * count, (count,))
+    return _Index(count, _TOKEN_TYPES[code], sizes, places)
 
 
-def _check_places(index: str, count: int, itemsize: int) -> int:
+def _check_places(index: str, header: _Index) -> int:
     """Check that each sentence begins where the one before it ends; returns where the last ends."""
-    sizes, places = _sizes(index, count), _places(index, count)
+    count, kind, sizes, places = header
     end = 0
     for first in range(0, count, _AT_ONCE):
         size = sizes[first : first + _AT_ONCE].astype(np.int64)
         place = places[first : first + _AT_ONCE]
-        ends = end + itemsize * np.cumsum(size)
-        wrong = (size < 0) | (place != ends - itemsize * size)
+        begins = end + kind.itemsize * (np.cumsum(size) - size)
+        wrong = (size < 0) | (place != begins)
         if wrong.any():
             at = int(wrong.argmax())
             raise UserError(
                 f"{index} is damaged: sentence {first + at + 1} of {count} has size {size[at]} and"
-                f" begins at byte {place[at]} instead of {ends[at] - itemsize * size[at]}"
+                f" begins at byte {place[at]} instead of {begins[at]}"
             )
-        end = int(ends[-1])
+        end = int(begins[-1] + kind.itemsize * size[-1])
     return end
-
-
-def _sizes(index: str, count: int) -> np.ndarray:
-    return np.memmap(index, np.int32, "r", _START, (count,))
-
-
-def _places(index: str, count: int) -> np.ndarray:
-    return np.memmap(index, np.int64, "r", _START + 4 * count, (count,))
 
 
 def check_tokens(path: str, kind: np.dtype, dictionary: Dictionary) -> None:
@@ -146,8 +149,7 @@ def check_tokens(path: str, kind: np.dtype, dictionary: Dictionary) -> None:
         UserError: naming the file, the first such number and the sentence.
     """
     data, index = path + ".bin", path + ".idx"
-    count, _ = _read_header(index)
-    sizes, places = _sizes(index, count), _places(index, count)
+    count, _, sizes, places = _read_index(index)
     if (sizes == 0).any():
         raise UserError(
             f"{data} is damaged: sentence {int((sizes == 0).argmax()) + 1} of {count} has no token,"

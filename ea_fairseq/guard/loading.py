@@ -23,7 +23,6 @@ from __future__ import annotations
 
 import importlib
 import sys
-import types
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -38,21 +37,9 @@ from ..checkpoints import model_identity, reading, text_identity
 from ..checkpoints.literals import literal
 from ..checkpoints.mismatch import describe_mismatch
 from ..errors import REMEDY, UserError
-from .around import around
+from .around import around, module_with
 
-
-class _TorchWithSafeLoad(types.ModuleType):
-    """torch, except that `load` is ours."""
-
-    def __init__(self) -> None:
-        super().__init__("torch")
-        self.load = reading.load
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(torch, name)
-
-
-checkpoint_utils.torch = _TorchWithSafeLoad()
+checkpoint_utils.torch = module_with(torch, load=reading.load)
 
 for _package in ("criterions", "models", "optim", "tasks", "utils"):
     importlib.import_module(f"fairseq.{_package}")  # these import every module below them

@@ -23,12 +23,12 @@ Replaced in fairseq:
 from __future__ import annotations
 
 import argparse
+import contextlib
 import logging
 import os
 from collections.abc import Iterator
 from pathlib import Path
-from types import TracebackType
-from typing import Any
+from typing import IO, Any
 
 from fairseq import binarizer, utils
 from fairseq.data import Dictionary, dictionary
@@ -62,8 +62,9 @@ def find_offsets(filename: str, num_chunks: int) -> list[int]:
         return [*offsets, size]
 
 
-class Chunker:
-    """The lines of a part of a file, as text without their line feeds.
+@contextlib.contextmanager
+def lines_of_part(path: str, start_offset: int, end_offset: int) -> Iterator[Iterator[str]]:
+    """A context with the lines of a part of a file, as text without their line feeds.
 
     Args:
         path: the file
@@ -73,67 +74,64 @@ class Chunker:
     Raises:
         UserError: while reading: the file is no UTF-8; the message names it and the line.
     """
+    with open(path, "rb") as file:
+        yield (text for _, text in _texts(file, start_offset, end_offset))
 
-    def __init__(self, path: str, start_offset: int, end_offset: int):
-        self.path, self.start_offset, self.end_offset = path, start_offset, end_offset
 
-    def __enter__(self) -> Iterator[str]:
-        self.file = open(self.path, "rb")  # noqa: SIM115  (closed at the end of the context)
-        return self._lines()
+@contextlib.contextmanager
+def _lines_with_symbols_named(
+    path: str, start_offset: int, end_offset: int
+) -> Iterator[Iterator[str]]:
+    """`lines_of_part`, with a warning of the first line that has one of fairseq's symbols."""
+    with open(path, "rb") as file:
+        yield _naming_symbols(file, _texts(file, start_offset, end_offset))
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self.file.close()
 
-    def _lines(self) -> Iterator[str]:
-        self.place = self.start_offset  # the first byte of the line that is read
-        self.file.seek(self.place)
-        for line in self.file:
-            if self.place == 0:
-                check_is_text(line, self.path)
-            if 0 < self.end_offset < self.place + len(line):
+def _texts(file: IO[bytes], start_offset: int, end_offset: int) -> Iterator[tuple[int, str]]:
+    """Of each line of a part, its first byte's place in the file and its text."""
+    place = start_offset
+    file.seek(place)
+    for line in file:
+        if place == 0:
+            check_is_text(line, file.name)
+        if 0 < end_offset < place + len(line):
+            break
+        try:
+            text = line.decode()
+        except UnicodeDecodeError as error:
+            raise UserError(
+                f"{file.name}: line {_line_number(file.name, place)} is not UTF-8 ({error.reason}: "
+                f"byte 0x{line[error.start]:02x} at {error.start}); save the file as UTF-8, or "
+                "leave that line out here and in the other language"
+            ) from None
+        text = text.removeprefix("\ufeff") if place == 0 else text
+        yield place, text.removesuffix("\n")
+        place += len(line)
+
+
+def _naming_symbols(file: IO[bytes], texts: Iterator[tuple[int, str]]) -> Iterator[str]:
+    named: set[str] = set()
+    for place, text in texts:
+        if new := [word for word in found_in(text) if word not in named]:
+            named.update(new)
+            number = _line_number(file.name, place)
+            logger.warning("%s: line %d: %s", file.name, number, message(new))
+        yield text
+
+
+def _line_number(path: str, place: int) -> int:
+    """The number, from 1, of the line that begins at a place in bytes."""
+    number = 1
+    with open(path, "rb") as file:
+        for line in file:
+            place -= len(line)
+            if place < 0:
                 break
-            try:
-                text = line.decode()
-            except UnicodeDecodeError as error:
-                raise UserError(
-                    f"{self.path}: line {self._number()} is not UTF-8 ({error.reason}: byte "
-                    f"0x{line[error.start]:02x} at {error.start}); save the file as UTF-8, or "
-                    "leave that line out here and in the other language"
-                ) from None
-            text = text.removeprefix("\ufeff") if self.place == 0 else text
-            yield text.removesuffix("\n")
-            self.place += len(line)
-
-    def _number(self) -> int:
-        """The number of the line that is read, from 1."""
-        with open(self.path, "rb") as file:
-            number, line_end = 1, 0
-            for line in file:
-                line_end += len(line)
-                if line_end > self.place:
-                    break
-                number += 1
-            return number
+            number += 1
+    return number
 
 
-class NamingChunker(Chunker):
-    """Lines of a file, the first of which with each of fairseq's symbols is named."""
-
-    def _lines(self) -> Iterator[str]:
-        named: set[str] = set()
-        for line in super()._lines():
-            if new := [word for word in found_in(line) if word not in named]:
-                named.update(new)
-                logger.warning("%s: line %d: %s", self.path, self._number(), message(new))
-            yield line
-
-
-dictionary.Chunker, binarizer.Chunker = Chunker, NamingChunker
+dictionary.Chunker, binarizer.Chunker = lines_of_part, _lines_with_symbols_named
 dictionary.find_offsets = binarizer.find_offsets = find_offsets
 
 

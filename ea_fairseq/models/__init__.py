@@ -10,7 +10,6 @@ ea_transformer_lm.py     language models
 architecture_options.py  an architecture's defaults, and what cannot be combined
 checkpoints.py           what a checkpoint contains; plain fairseq checkpoints
 recorded_maps.py         a decoder's probabilities, for losses on them
-dropout.py               the rate of fairseq's dropout modules
 cost.py                  parameters and FLOPs
 """
 

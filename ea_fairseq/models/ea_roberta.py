@@ -76,19 +76,18 @@ class EARobertaModel(EACheckpoints, RobertaModel):
         self.mark()
 
 
-def _register(name: str, size: Any) -> None:
-    evolving = VARIANTS["evolving"]
+def _configure(args: Namespace, name: str, size: Any) -> None:
+    size(args)
     architecture = Architecture(name, name, {"alpha": 0.1, "beta": 0.1})
-
-    def configure(args: Namespace) -> None:
-        size(args)
-        ea_defaults(args, evolving, architecture, name, "ea_roberta_base", ["encoder"])
-        refuse_serving_nothing(args.ea_variant, ["encoder"])
-
-    configure.__name__ = configure.__qualname__ = name
-    configure.__doc__ = f"{evolving.name}: {evolving.summary}; RoBERTa."
-    register_model_architecture("ea_roberta", name)(configure)
+    ea_defaults(args, VARIANTS["evolving"], architecture, name, "ea_roberta_base", ["encoder"])
+    refuse_serving_nothing(args.ea_variant, ["encoder"])
 
 
-_register("ea_roberta_base", base_architecture)
-_register("ea_roberta_large", roberta_large_architecture)
+@register_model_architecture("ea_roberta", "ea_roberta_base")
+def _base(args: Namespace) -> None:
+    _configure(args, "ea_roberta_base", base_architecture)
+
+
+@register_model_architecture("ea_roberta", "ea_roberta_large")
+def _large(args: Namespace) -> None:
+    _configure(args, "ea_roberta_large", roberta_large_architecture)

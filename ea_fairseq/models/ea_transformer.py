@@ -1,5 +1,6 @@
 """EA-Transformer: fairseq's Transformer with evolving attention, and its architectures."""
 
+import functools
 from argparse import ArgumentParser, Namespace
 from typing import Any
 
@@ -69,22 +70,16 @@ class EATransformerModel(EACheckpoints, TransformerModel):
 
 def _register_architectures(variant: Variant) -> None:
     for architecture in variant.architectures:
-        _register_architecture(variant, architecture)
+        configure = functools.partial(_configure, variant, architecture)
+        register_model_architecture("ea_transformer", architecture.name)(configure)
 
 
-def _register_architecture(variant: Variant, architecture: Architecture) -> None:
-    size = {"lite": transformer_lite, "base": base_architecture}[architecture.size]
-
-    def configure(args: Namespace) -> None:
-        size(args)
-        general = f"ea_transformer_{architecture.size}"
-        attentions = _attentions(args)
-        ea_defaults(args, variant, architecture, architecture.name, general, attentions)
-        refuse_serving_nothing(args.ea_variant, attentions)
-
-    configure.__name__ = configure.__qualname__ = architecture.name
-    configure.__doc__ = f"{variant.name}: {variant.summary}; {architecture.size}."
-    register_model_architecture("ea_transformer", architecture.name)(configure)
+def _configure(variant: Variant, architecture: Architecture, args: Namespace) -> None:
+    {"lite": transformer_lite, "base": base_architecture}[architecture.size](args)
+    general = f"ea_transformer_{architecture.size}"
+    attentions = _attentions(args)
+    ea_defaults(args, variant, architecture, architecture.name, general, attentions)
+    refuse_serving_nothing(args.ea_variant, attentions)
 
 
 def _attentions(args: Namespace) -> list[str]:

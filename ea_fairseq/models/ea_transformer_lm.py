@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from argparse import ArgumentParser, Namespace
 from typing import Any
 
@@ -141,20 +142,16 @@ def transformer_lm_lite(args: Namespace) -> None:
     base_lm_architecture(args)
 
 
-def _register(variant: Variant) -> None:
+def _register_architectures(variant: Variant) -> None:
     for architecture in variant.architectures:
         if name := language_model(variant, architecture):
-            _register_architecture(variant, architecture, name)
+            configure = functools.partial(_configure, variant, architecture, name)
+            register_model_architecture("ea_transformer_lm", name)(configure)
 
 
-def _register_architecture(variant: Variant, architecture: Architecture, name: str) -> None:
-    def configure(args: Namespace) -> None:
-        transformer_lm_lite(args)
-        ea_defaults(args, variant, architecture, name, "ea_transformer_lm_lite", ["decoder"])
-
-    configure.__name__ = configure.__qualname__ = name
-    configure.__doc__ = f"{variant.name}: {variant.summary}; a language model."
-    register_model_architecture("ea_transformer_lm", name)(configure)
+def _configure(variant: Variant, architecture: Architecture, name: str, args: Namespace) -> None:
+    transformer_lm_lite(args)
+    ea_defaults(args, variant, architecture, name, "ea_transformer_lm_lite", ["decoder"])
 
 
-on_registration(_register)
+on_registration(_register_architectures)

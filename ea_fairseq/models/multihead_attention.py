@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from fairseq.modules import MultiheadAttention
+from fairseq.modules import FairseqDropout, MultiheadAttention
 from torch import Tensor
 
 from ..attention.cached_heads import reorder
@@ -10,9 +10,14 @@ from ..attention.contract import AttentionArgs
 from ..attention.projected import ProjectedAttention
 from ..attention.scores import ScoreFunction
 from ..attention.variants import LogitTransform
-from .dropout import rate_in_use
 
 IncrementalState = dict[str, dict[str, Tensor | None]]
+
+
+def rate_in_use(dropout: FairseqDropout) -> float:
+    """The share of numbers that fairseq's module would drop now: 0 in evaluation, unless it is to
+    drop there too."""
+    return dropout.p if dropout.training or dropout.apply_during_inference else 0.0
 
 
 class TransformedAttention(ProjectedAttention, MultiheadAttention):

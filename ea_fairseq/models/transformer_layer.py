@@ -13,8 +13,7 @@ from ..attention.variants import Place
 from ..errors import UserError
 from ..kernels.dropout import dropout_add
 from .branches import KERNEL_SIZES, BranchedAttention, ConvolutionBranch
-from .dropout import rate_in_use
-from .multihead_attention import IncrementalState, TransformedAttention
+from .multihead_attention import IncrementalState, TransformedAttention, rate_in_use
 
 
 def _build_attention(

@@ -6,7 +6,7 @@ import pytest
 from fairseq.data import Dictionary, data_utils
 from fairseq_commands import USER_DIR, last_line, run
 
-from ea_fairseq.guard.preprocess import Chunker, find_offsets
+from ea_fairseq.guard.preprocess import find_offsets, lines_of_part
 from ea_fairseq.text.control_words import as_unknown, found_in
 
 LINES = ["a b", "", "c\rd", "e \u2028 f", "ä" * 40, "\x0b g \x1c", "h\r", " "]
@@ -24,10 +24,10 @@ def test_parts_hold_every_line_once_and_in_order(tmp_path, count, end):
         offsets = find_offsets(path, parts)
         found = []
         for start, stop in zip(offsets, offsets[1:], strict=False):
-            with Chunker(path, start, stop) as lines:
+            with lines_of_part(path, start, stop) as lines:
                 found += lines
         assert found == expected, parts
-    with Chunker(path, 0, 0) as lines:
+    with lines_of_part(path, 0, 0) as lines:
         assert list(lines) == expected
 
 
