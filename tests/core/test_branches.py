@@ -4,9 +4,7 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from fairseq.modules.lightweight_convolution import LightweightConv1dTBC
-from small_models import build, build_strong
-from test_ea_transformer import beam_case, beam_search
+from small_models import build
 
 from ea_fairseq.checkpoints.model_identity import refuse_another_variant
 from ea_fairseq.errors import UserError
@@ -65,20 +63,6 @@ def test_product_quantization_reaches_its_linear_layers(monkeypatch):
             assert 0.2 < blocks.float().mean() < 0.8 and not before.eq(0).any()
 
 
-def test_the_beam_test_notices_a_convolution_that_is_not_reordered(monkeypatch):
-    model = build_strong(ea_branch="convolution")
-
-    def forgets(self, state, order):
-        kept = self._get_input_buffer(state)
-        if kept is not None:  # only shrinks with the batch
-            self._set_input_buffer(state, kept[:, : len(order)])
-
-    monkeypatch.setattr(LightweightConv1dTBC, "reorder_incremental_state", forgets)
-    with torch.no_grad():
-        worst = max((step - full).abs().max() for step, full in beam_search(model, *beam_case()))
-    assert worst > 1e-2
-
-
 def test_attention_maps_are_those_of_the_attention_branch():
     model = build("ea_conv_transformer_lite").eval()
     maps = attention_maps(model, [5, 6, 2], [7, 2])
@@ -88,33 +72,6 @@ def test_attention_maps_are_those_of_the_attention_branch():
         model(torch.tensor([[5, 6, 2]]), None, torch.tensor([[2, 7]]))
     for probs, layer in zip(recorded, maps["decoder"], strict=True):
         torch.testing.assert_close(probs[:, 0], layer.probs)
-
-
-@pytest.mark.parametrize(
-    "arch,options,named",
-    [
-        ("ea_transformer_lite", {"ea_branch": "other"}, "--ea-branch must be .*convolution.*other"),
-        (
-            "ea_transformer_lite",
-            {"ea_branch": "convolution", "decoder_attention_heads": 16},
-            "--decoder-embed-dim 16 must be divisible by twice --decoder-attention-heads 16",
-        ),
-        (
-            "conv_transformer_lite",
-            {"ea_branch": "none"},
-            "--arch conv_transformer_lite is --ea-branch convolution, not none: choose .*ea_tr",
-        ),
-        (
-            "pa_conv_transformer_lite",
-            {"ea_variant": "residual"},
-            "--arch pa_conv_transformer_lite is --ea-variant predictive, not residual",
-        ),
-    ],
-)
-def test_what_does_not_fit_is_refused_in_one_line(arch, options, named):
-    with pytest.raises(UserError, match=named) as refused:
-        build(arch, **options)
-    assert "\n" not in str(refused.value)
 
 
 def test_a_checkpoint_without_the_branch_is_refused():

@@ -1,10 +1,13 @@
-"""--amp: what the scaler does to steps, its options, and layers that are computed again."""
+"""The numbers of a training: --amp, averaged weights, buffers that fairseq leaves as found."""
 
 import functools
 from types import SimpleNamespace
 
 import pytest
 import torch
+from fairseq.dataclass.configs import EMAConfig
+from fairseq.models.ema import build_ema
+from fairseq.modules import AdaptiveInput, AdaptiveSoftmax
 from fairseq.optim import AMPOptimizer
 from small_models import EOS, build, padded, sentences
 
@@ -68,3 +71,28 @@ def test_layers_are_computed_again_in_the_types_of_the_first_time(arch):
     assert types == [torch.bfloat16] * 6
     loss.backward()
     assert types == [torch.bfloat16] * 12
+
+
+def test_the_average_of_a_training_keeps_the_last_layer_norms():
+    pre_norm = {"encoder_normalize_before": True, "decoder_normalize_before": True}
+    model = build("transformer_lite", **pre_norm)
+    ema = build_ema(model, EMAConfig(store_ema=True, ema_decay=0.75), torch.device("cpu"))
+    before = {name: value.clone() for name, value in model.state_dict().items()}
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.add_(1.0)
+    ema.step(model, updates=1)
+    found = ema.get_model().state_dict()
+    assert found.keys() == before.keys()
+    for name, value in model.named_parameters():
+        assert torch.allclose(found[name], 0.75 * before[name] + 0.25 * value), name
+
+
+@pytest.mark.parametrize("garbage", [torch.nan, torch.inf, 3e38])
+def test_memory_that_is_no_number_is_no_part_of_them(garbage, monkeypatch):
+    monkeypatch.setattr(torch, "FloatTensor", lambda size: torch.full((size,), garbage))
+    read = AdaptiveInput(20, 1, 8, 2.0, 8, [6, 12])
+    written = AdaptiveSoftmax(20, 8, [6, 12], 0.0, adaptive_inputs=read, tie_proj=True)
+    for layer in (read, written):
+        found = [v for name, v in layer.state_dict().items() if name.endswith("_float_tensor")]
+        assert [value.tolist() for value in found] == [[0.0]]

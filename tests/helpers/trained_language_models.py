@@ -32,9 +32,9 @@ def corpus():
     return folder / "bin"
 
 
-def training(save_dir, *more, arch="ea_transformer_lm_lite"):
+def training(save_dir, *more, arch="ea_transformer_lm_lite", data=None):
     return [
-        corpus(),
+        data or corpus(),
         *("--user-dir", USER_DIR, "--task", "language_modeling", "--arch", arch, *SIZES),
         *("--tokens-per-sample", "24", "--optimizer", "adam", "--lr", "0.01", "--dropout", "0.1"),
         *("--max-tokens", "120", "--num-workers", "0", "--save-dir", save_dir),

@@ -4,15 +4,11 @@ import argparse
 import random
 from types import SimpleNamespace
 
-import pytest
 import torch
 from fairseq.models import ARCH_CONFIG_REGISTRY, ARCH_MODEL_REGISTRY
-from fairseq.tasks.translation import TranslationTask
 from fairseq_commands import USER_DIR, run, temporary_folder
 from small_models import dictionary
 from trained_language_models import corpus
-
-from ea_fairseq.errors import UserError
 
 SIZES = {
     "encoder_embed_dim": 16,
@@ -66,15 +62,6 @@ def test_a_sentence_is_the_same_alone_and_in_a_batch():
     for index, length in enumerate((7, 5, 2)):
         alone = model(tokens[index : index + 1, :length], features_only=True)[0][0]
         torch.testing.assert_close(together[index, :length], alone, atol=1e-10, rtol=0)
-
-
-def test_other_tasks_and_other_attentions_are_refused():
-    args = argparse.Namespace(arch="ea_roberta_base", **SIZES)
-    ARCH_CONFIG_REGISTRY["ea_roberta_base"](args)
-    with pytest.raises(UserError, match="ea_roberta is an encoder"):
-        ARCH_MODEL_REGISTRY["ea_roberta_base"].build_model(args, object.__new__(TranslationTask))
-    with pytest.raises(UserError, match="it would be the plain model"):
-        build("ea_roberta_base", ea_variant="decoder=evolving")
 
 
 def training(data, save_dir, arch, task, *more):

@@ -3,6 +3,7 @@
 import argparse
 
 import pytest
+from fairseq.options import get_preprocessing_parser
 from fairseq_commands import USER_DIR, run
 
 from ea_fairseq.errors import UserError
@@ -21,10 +22,8 @@ def preprocess(folder, *more):
 
 def options(folder, **given):
     """Of a command on two languages, with fairseq's defaults."""
-    names = "srcdict tgtdict trainpref validpref testpref bpe tokenizer".split()
-    args = dict.fromkeys(names) | {"source_lang": "de", "target_lang": "en", "destdir": str(folder)}
-    args |= dict.fromkeys(["joined_dictionary", "only_source", "dict_only"], False)
-    return argparse.Namespace(**args | given)
+    args = get_preprocessing_parser().parse_args(["-s", "de", "-t", "en", "--destdir", str(folder)])
+    return argparse.Namespace(**vars(args) | given)
 
 
 def test_data_keep_their_dictionary(tmp_path):
@@ -49,13 +48,6 @@ def test_data_keep_their_dictionary(tmp_path):
     with pytest.raises(UserError, match=r"train\.de-en\.en\.idx is numbered"):
         given = {"trainpref": "train", "source_lang": "en", "target_lang": "de"}
         check(options(tmp_path / "data", **both, **given))
-
-
-@pytest.mark.parametrize("given", [{"bpe": "subword_nmt"}, {"tokenizer": "moses"}])
-def test_options_without_effect_are_named(tmp_path, given):
-    (name,) = given
-    with pytest.raises(UserError, match=f"^--{name} has no effect on fairseq-preprocess, which"):
-        check(options(tmp_path, **given))
 
 
 def test_text_of_one_language_keeps_its_dictionary_too(tmp_path):

@@ -7,8 +7,9 @@ import warnings
 
 import pytest
 import torch
-from fairseq.data import Dictionary
+from fairseq.data import Dictionary, ListDataset, TokenBlockDataset
 from fairseq.tasks.translation import TranslationConfig, TranslationTask
+from small_models import EOS, PAD
 
 from ea_fairseq.guard import quiet
 
@@ -93,3 +94,14 @@ def test_tokens_are_no_mistake_where_bleu_of_tokens_is_asked_for(on_purpose, cap
     assert on_purpose == (not caplog.messages)
     logging.getLogger("sacrebleu").warning("It looks like you forgot to detokenize")
     assert caplog.messages[-1:] == ["It looks like you forgot to detokenize"]  # heard again
+
+
+def test_a_text_that_begins_with_an_empty_line_is_read_without_a_warning():
+    lines = [[EOS], [5, 6, EOS], [EOS]]
+    dataset = ListDataset([torch.tensor(line) for line in lines], [len(line) for line in lines])
+    blocks = TokenBlockDataset(dataset, dataset.sizes, None, PAD, EOS, "eos", include_targets=True)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        read = [blocks[number][:2] for number in range(len(lines))]
+    for line, (source, target) in zip(lines, read, strict=True):
+        assert target.tolist() == line and source.tolist() == [EOS, *line[:-1]]

@@ -16,7 +16,11 @@ from pathlib import Path
 
 import pytest
 import torch
+from fairseq.dataclass.configs import FairseqConfig
+from fairseq.distributed import utils as distributed_utils
+from fairseq.sequence_generator import SequenceGenerator
 from fairseq.trainer import Trainer
+from fairseq_cli import eval_lm
 from fairseq_commands import (
     SIZES,
     USER_DIR,
@@ -28,12 +32,13 @@ from fairseq_commands import (
     training,
     two_processes,
 )
-from small_models import EOS, PAD, build, build_strong, padded, sentences
+from small_models import EOS, PAD, build, build_strong, dictionary, padded, sentences
 from test_atomic_saving import free_port, weights
-from test_ea_transformer import ALL, generate
+from test_ea_transformer import ALL
 from test_readme import environment, shown
 
 from ea_fairseq.checkpoints.reading import read_checkpoint
+from ea_fairseq.errors import UserError
 from ea_fairseq.guard import saving
 from scripts.average_checkpoints import main as average_checkpoints
 
@@ -218,6 +223,29 @@ def test_fairseqs_default_backend_on_the_cpu_is_refused_in_one_line(tmp_path):
     assert os.listdir(tmp_path) == []
 
 
+def test_a_perplexity_is_of_the_whole_text_in_one_process(monkeypatch):
+    """Each process printed that of its part: under torchrun, and by default with several GPUs."""
+    cfg = FairseqConfig()
+    cfg.distributed_training.distributed_world_size = 2
+    cfg.common.cpu = True
+    seen = []
+
+    def main(cfg):
+        seen.append(cfg.distributed_training.distributed_world_size)
+
+    code = main.__code__.replace(co_filename=eval_lm.__file__)
+    monkeypatch.setattr(main, "__code__", code)
+    distributed_utils.call_main(cfg, main)
+    assert seen == [1]
+    for name, value in {"WORLD_SIZE": "2", "RANK": "0", "LOCAL_RANK": "0"}.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setenv("MASTER_ADDR", "127.0.0.1")
+    monkeypatch.setenv("MASTER_PORT", "1")
+    with pytest.raises(UserError, match="fairseq-eval-lm reads the text in one process"):
+        distributed_utils.call_main(cfg, main)
+    assert seen == [1]
+
+
 @pytest.mark.parametrize("options", [{}, {"ea_skip": "none"}, {"ea_variant": "residual"}])
 def test_torchs_ddp_finds_no_unused_parameter_and_the_same_gradients(process_group, options):
     """fairseq's default on GPUs: without --find-unused-parameters it fails at the second update."""
@@ -308,6 +336,13 @@ def test_maps_of_logits_beyond_1e4_stay_finite_with_finite_gradients(dtype):
 
 
 # Beam search.
+
+
+def generate(model, sources):
+    tokens = padded(sources, left=True)
+    search = SequenceGenerator([model], dictionary(), beam_size=4, max_len_b=12)
+    net_input = {"src_tokens": tokens, "src_lengths": tokens.ne(PAD).sum(1)}
+    return search.generate([model], {"net_input": net_input})
 
 
 def test_translations_do_not_depend_on_batch_size_and_order(seed=1):
