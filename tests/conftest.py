@@ -1,6 +1,8 @@
 """Every test starts from the same random state and uses one thread per process."""
 
+import os
 import sys
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -20,6 +22,14 @@ LONGEST = (
     *("test_commands", "test_atomic_saving", "test_translate", "test_sanitize", "test_same_result"),
     *("test_dirty_input", "test_triton_compilation", "test_every_architecture", "test_docs"),
 )
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Makes the folder of what all processes of the tests share (see `fairseq_commands.shared`)."""
+    if not hasattr(config, "workerinput"):
+        folder = tempfile.TemporaryDirectory(prefix="ea_fairseq_tests_")
+        os.environ["EA_FAIRSEQ_TESTS"] = folder.name
+        config.add_cleanup(folder.cleanup)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

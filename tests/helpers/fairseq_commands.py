@@ -28,6 +28,7 @@ import warm_hydra
 from fairseq.trainer import Trainer
 
 import ea_fairseq.plugin
+from ea_fairseq.files import locked, new_folder
 
 warm_hydra.warm()
 
@@ -199,26 +200,47 @@ def _remove(folder, owner):
         shutil.rmtree(folder, ignore_errors=True)
 
 
-@functools.cache
-def corpus():
-    """Binarized data in which the target is the source backwards."""
+def shared(make):
+    """Decorator: the folder that a function fills, made once for all processes of the tests."""
+
+    @functools.cache
+    def folder(*arguments):
+        name = "-".join([make.__module__, make.__name__, *arguments])
+        top = Path(os.environ.get("EA_FAIRSEQ_TESTS") or temporary_folder())
+        with locked(top, f"{name}.lock"):
+            if not (top / name).exists():
+                with new_folder(top / name) as unfinished:
+                    make(unfinished, *arguments)
+        return top / name
+
+    return folder
+
+
+@shared
+def _pairs(folder):
     generator = random.Random(1)
 
     def pairs(count):
         sources = [generator.choices(WORDS, k=generator.randint(2, 7)) for _ in range(count)]
         return [(" ".join(source), " ".join(source[::-1])) for source in sources]
 
-    splits = {"train": pairs(60), "valid": pairs(8), "test": pairs(11)}
-    return binarize(temporary_folder(), splits)
+    binarize(folder, {"train": pairs(60), "valid": pairs(8), "test": pairs(11)})
 
 
-@functools.cache
-def trained():
-    """A folder with the checkpoints of two epochs on `corpus`."""
-    folder = temporary_folder()
-    done = run("train", *training(corpus(), folder, "--max-epoch", "2"))
+def corpus():
+    """Binarized data in which the target is the source backwards."""
+    return _pairs() / "bin"
+
+
+@shared
+def _translation(folder, arch):
+    done = run("train", *training(corpus(), folder, "--max-epoch", "2", "--arch", arch))
     assert done.status == 0, done.errors()
-    return folder
+
+
+def trained(arch="transformer"):
+    """A folder with the checkpoints of two epochs on `corpus`."""
+    return _translation(arch)
 
 
 def console_script(name, *arguments, **options):

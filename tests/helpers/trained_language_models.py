@@ -1,9 +1,8 @@
-"""Language models trained by fairseq-train on a tiny text, once for all tests of a process."""
+"""Language models trained by fairseq-train on a tiny text, once for all tests."""
 
-import functools
 import random
 
-from fairseq_commands import USER_DIR, WORDS, run, temporary_folder
+from fairseq_commands import USER_DIR, WORDS, run, shared
 
 SIZES = [
     *("--decoder-embed-dim", "16", "--decoder-ffn-embed-dim", "16"),
@@ -11,10 +10,9 @@ SIZES = [
 ]
 
 
-@functools.cache
-def corpus():
-    """Binarized text in which each word is followed by one of two."""
-    generator, folder = random.Random(1), temporary_folder()
+@shared
+def _text(folder):
+    generator = random.Random(1)
 
     def text(count):
         for _ in range(count):
@@ -29,7 +27,11 @@ def corpus():
         arguments += [f"--{split}pref", folder / split]
     done = run("preprocess", *arguments)
     assert done.status == 0, done.errors()
-    return folder / "bin"
+
+
+def corpus():
+    """Binarized text in which each word is followed by one of two."""
+    return _text() / "bin"
 
 
 def training(save_dir, *more, arch="ea_transformer_lm_lite", data=None):
@@ -42,10 +44,13 @@ def training(save_dir, *more, arch="ea_transformer_lm_lite", data=None):
     ]
 
 
-@functools.cache
-def trained(mode="none", arch="ea_transformer_lm_lite"):
-    folder = temporary_folder()
+@shared
+def _language_model(folder, mode, arch):
     more = ["--max-epoch", "4", "--sample-break-mode", mode]
     done = run("train", *training(folder, *more, arch=arch))
     assert done.status == 0, done.errors()
-    return folder
+
+
+def trained(mode="none", arch="ea_transformer_lm_lite"):
+    """A folder with the checkpoints of four epochs on `corpus`."""
+    return _language_model(mode, arch)

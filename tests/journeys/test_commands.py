@@ -1,6 +1,5 @@
 """EA models through fairseq's commands: train, resume, average, translate, score, refuse."""
 
-import functools
 import math
 import re
 import shlex
@@ -16,33 +15,33 @@ from fairseq_commands import (
     corpus,
     generation,
     run,
-    temporary_folder,
+    shared,
     trained,
     training,
 )
 
 from ea_fairseq.checkpoints.reading import read_checkpoint
 
-SWITCHES = {
-    "lite": [],
-    "ablation": [
-        *("--ea-kernel-size", "5", "--ea-convolution", "decoder,encoder-decoder"),
-        *("--ea-skip", "encoder,decoder,encoder-decoder", "--ea-alpha", "0.25", "--ea-beta", "0.5"),
-    ],
-}
+ABLATION = (
+    *("--ea-kernel-size", "5", "--ea-convolution", "decoder,encoder-decoder"),
+    *("--ea-skip", "encoder,decoder,encoder-decoder", "--ea-alpha", "0.25", "--ea-beta", "0.5"),
+)
 
 
-def ea_training(save_dir, *more):
-    return training(corpus(), save_dir, "--arch", "ea_transformer_lite", *more)
-
-
-@functools.cache
-def ea_trained(switches):
-    """A folder with the checkpoints of three epochs of an EA model."""
-    folder = temporary_folder()
-    done = run("train", *ea_training(folder, "--max-epoch", "3", *SWITCHES[switches]))
+def train(folder, *more):
+    done = run("train", *training(corpus(), folder, "--arch", "ea_transformer_lite", *more))
     assert done.status == 0, done.errors()
-    return folder
+    return done
+
+
+@shared
+def ablation(folder):
+    """A folder with the checkpoints of three epochs of an EA model."""
+    train(folder, "--max-epoch", "3", *ABLATION)
+
+
+def checkpoint():
+    return ablation() / "checkpoint_last.pt"
 
 
 def weights(path):
@@ -61,17 +60,15 @@ def lines(output, letter):
     return found
 
 
-@pytest.mark.parametrize("switches", SWITCHES)
-def test_train_resume_average_generate_and_score(switches, tmp_path):
-    whole = ea_trained(switches)
+def test_train_resume_average_generate_and_score(tmp_path):
     for epochs in ("1", "3"):  # stopped after the first epoch, then continued
-        done = run("train", *ea_training(tmp_path, "--max-epoch", epochs, *SWITCHES[switches]))
-        assert done.status == 0, done.errors()
+        train(tmp_path, "--max-epoch", epochs, *ABLATION)
     resumed = weights(tmp_path / "checkpoint_last.pt")
-    assert equal(resumed, weights(whole / "checkpoint_last.pt"))  # to the bit, dropout included
+    assert equal(resumed, weights(checkpoint()))  # to the bit, dropout included
 
     average = tmp_path / "average.pt"
-    arguments = ["--inputs", str(whole), "--num-epoch-checkpoints", "3", "--output", str(average)]
+    inputs = ["--inputs", str(ablation()), "--num-epoch-checkpoints", "3"]
+    arguments = [*inputs, "--output", str(average)]
     average_checkpoints.main(arguments)
     assert not equal(weights(average), resumed)
     # No --ea option: the checkpoint knows.
@@ -86,7 +83,7 @@ def test_train_resume_average_generate_and_score(switches, tmp_path):
 
 
 def test_settings_come_back_from_the_checkpoint():
-    (model,), _ = load_model_ensemble([str(ea_trained("ablation") / "checkpoint_last.pt")])
+    (model,), _ = load_model_ensemble([str(checkpoint())])
     encoder = model.encoder.layers[0].self_attn.transform
     decoder = model.decoder.layers[0].encoder_attn.transform
     assert encoder.convolution is None and decoder.convolution.weight.shape[-1] == 5
@@ -94,14 +91,13 @@ def test_settings_come_back_from_the_checkpoint():
 
 
 def translate(*more, paths=None):
-    path = paths or str(ea_trained("ablation") / "checkpoint_last.pt")
-    done = run("generate", *generation(corpus(), path, *more))
+    done = run("generate", *generation(corpus(), paths or checkpoint(), *more))
     assert done.status == 0, done.errors()
     return done.output()
 
 
 def test_an_ensemble_averages_the_probabilities_of_its_models():
-    paths = ":".join(str(ea_trained(s) / "checkpoint_last.pt") for s in ("lite", "ablation"))
+    paths = f"{trained('ea_transformer_lite')}/checkpoint_last.pt:{checkpoint()}"
     output = translate("--score-reference", paths=paths)
     members = [translate("--score-reference", paths=path) for path in paths.split(":")]
     assert len(lines(output, "P")) == 11
@@ -130,7 +126,7 @@ def test_alignments_point_into_the_source():
 
 def test_scores_of_references_are_those_of_a_full_pass():
     output = translate("--score-reference")
-    (model,), _ = load_model_ensemble([str(ea_trained("ablation") / "checkpoint_last.pt")])
+    (model,), _ = load_model_ensemble([str(checkpoint())])
     source_words, target_words = model.encoder.dictionary, model.decoder.dictionary
     assert len(lines(output, "P")) == 11
     for number, (scores,) in lines(output, "P").items():
@@ -168,13 +164,20 @@ def test_a_plain_transformer_continues_as_an_ea_model(tmp_path):
         ],
     }
     for name, way in ways.items():
-        done = run("train", *ea_training(tmp_path / name, "--max-epoch", "1", "--lr", "1e-9", *way))
-        assert done.status == 0, done.errors()
+        done = train(tmp_path / name, "--max-epoch", "1", "--lr", "1e-9", *way)
         assert "start fresh" in done.errors() + done.output()
         before, after = weights(plain), weights(tmp_path / name / "checkpoint_last.pt")
         for key, value in before.items():
             torch.testing.assert_close(after[key], value, atol=1e-5, rtol=0)
         assert any(".transform.convolution." in key for key in after)
+
+
+def refused(folder, *options):
+    """The one line in which a training of these options ends before it saves anything."""
+    done = run("train", *training(corpus(), folder, "--arch", "ea_transformer_lite", *options))
+    assert done.status != 0 and "Traceback" not in done.errors()
+    assert not list(folder.glob("*.pt"))
+    return done.errors().strip().splitlines()[-1]
 
 
 @pytest.mark.parametrize(
@@ -188,11 +191,7 @@ def test_a_plain_transformer_continues_as_an_ea_model(tmp_path):
     ids=lambda value: value[0] if isinstance(value, list) else "",
 )
 def test_bad_input_to_training_ends_in_one_line_that_names_it(options, named, tmp_path):
-    done = run("train", *ea_training(tmp_path, "--max-epoch", "1", *options))
-    assert done.status != 0
-    assert "Traceback" not in done.errors()
-    assert re.search(named, done.errors().strip().splitlines()[-1])
-    assert not list(tmp_path.glob("*.pt"))
+    assert re.search(named, refused(tmp_path, "--max-epoch", "1", *options))
 
 
 @pytest.mark.parametrize(
@@ -208,18 +207,13 @@ def test_bad_input_to_training_ends_in_one_line_that_names_it(options, named, tm
     ids=lambda value: value[0] if isinstance(value, list) else "",
 )
 def test_a_checkpoint_that_does_not_fit_is_refused_in_one_line(options, named, tmp_path):
-    checkpoint = ea_trained("ablation") / "checkpoint_last.pt"
     for way in ("--restore-file", "--finetune-from-model"):
-        arguments = [*SWITCHES["ablation"], *options, way, checkpoint]
-        done = run("train", *ea_training(tmp_path, "--max-epoch", "9", *arguments))
-        assert done.status != 0 and "Traceback" not in done.errors()
-        last = done.errors().strip().splitlines()[-1]
-        assert str(checkpoint) in last and re.search(named, last)
-        assert not list(tmp_path.glob("*.pt"))
+        last = refused(tmp_path, "--max-epoch", "9", *ABLATION, *options, way, checkpoint())
+        assert str(checkpoint()) in last and re.search(named, last)
 
 
 def test_a_renamed_option_is_refused_where_its_value_would_be_lost(tmp_path):
-    state = read_checkpoint(str(ea_trained("ablation") / "checkpoint_last.pt"))
+    state = read_checkpoint(str(checkpoint()))
     settings = state["cfg"]["model"]
     settings.ea_mixing = settings.ea_alpha
     del settings.ea_alpha
@@ -231,7 +225,7 @@ def test_a_renamed_option_is_refused_where_its_value_would_be_lost(tmp_path):
 
 
 def test_the_installed_command_works_from_the_root_as_on_the_pages():
-    arguments = generation(corpus(), ea_trained("lite") / "checkpoint_last.pt")
+    arguments = generation(corpus(), checkpoint())
     arguments[arguments.index(USER_DIR)] = "ea_fairseq"
     done = console_script("generate", *arguments, cwd=Path(USER_DIR).parent)
     assert done.returncode == 0, done.stderr

@@ -7,7 +7,7 @@ import subprocess
 import sys
 
 import pytest
-from fairseq_commands import corpus, run, training
+from fairseq_commands import corpus, trained
 from pages import DOCS, ROOT
 
 ROWS = [
@@ -28,12 +28,9 @@ def quoted(cell):
 
 
 @pytest.fixture(scope="module")
-def said(tmp_path_factory):
+def said():
     """What fairseq says of a checkpoint of this plugin, alone and as the page advises."""
-    folder = tmp_path_factory.mktemp("ea")
-    options = ("--arch", "ea_transformer_lite", "--max-epoch", "1")
-    done = run("train", *training(corpus(), folder, *options))
-    assert done.status == 0, done.errors()
+    folder = trained("ea_transformer_lite")
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
     script = ROOT / "tests" / "helpers" / "without_plugin.py"
     found = subprocess.run(
