@@ -2,7 +2,6 @@
 
 import json
 import math
-import os
 import re
 import shlex
 import shutil
@@ -14,7 +13,6 @@ import pytest
 import torch
 from fairseq.checkpoint_utils import load_model_ensemble_and_task
 from fairseq.data.data_utils import load_indexed_dataset
-from fairseq.sequence_generator import SequenceGenerator
 from fairseq_commands import USER_DIR, run
 from fairseq_commands import corpus as parallel_corpus
 from fairseq_commands import trained as trained_translation
@@ -27,16 +25,16 @@ from ea_fairseq.checkpoints.reading import read_checkpoint
 PAGE = ROOT / "examples" / "language_modeling" / "README.md"
 
 
-def evaluation(checkpoint, *more):
+def evaluation(checkpoint, *more, data=None):
     return [
-        corpus(),
+        data or corpus(),
         *("--user-dir", USER_DIR, "--path", checkpoint, "--gen-subset", "test"),
         *("--max-tokens", "200", "--tokens-per-sample", "24", *more),
     ]
 
 
-def perplexity(checkpoint, *more):
-    done = run("eval-lm", *evaluation(checkpoint, *more))
+def perplexity(checkpoint, *more, data=None):
+    done = run("eval-lm", *evaluation(checkpoint, *more, data=data))
     assert done.status == 0, done.errors()
     return float(re.search(r"Perplexity: ([\d.]+)", done.output() + done.errors())[1])
 
@@ -62,99 +60,112 @@ def by_hand(model, text, block, context):
     return math.exp(sum(losses) / len(losses))
 
 
+def check_perplexity(data, checkpoint, block, context, found):
+    (model,), _, task = load_model_ensemble_and_task([str(checkpoint)], {"data": str(data)})
+    lines = load_indexed_dataset(str(data / "test"), task.dictionary, "mmap")
+    text = [int(token) for line in lines for token in line]
+    assert found == pytest.approx(by_hand(model.eval(), text, block - context, context), abs=0.006)
+
+
 @pytest.mark.parametrize(
     ("context", "more"),
     [(0, []), (12, []), (12, ["--batch-size", "1", "--num-workers", "2"])],
 )
 def test_perplexity_is_that_of_every_token_once(context, more):
-    """End-of-line tokens count as words; with a window each block sees the tokens before it.
-
-    Where several processes read, fairseq shows each block the one before the last.
-    """
+    """End-of-line tokens count as words; with a window each block sees the tokens before it, where
+    several processes read, too."""
     checkpoint = trained() / "checkpoint_last.pt"
-    (model,), _, task = load_model_ensemble_and_task([str(checkpoint)], {"data": str(corpus())})
-    data = load_indexed_dataset(str(corpus() / "test"), task.dictionary, "mmap")
-    text = [int(token) for line in data for token in line]
     window = ("--sample-break-mode", "none", "--context-window", str(context))
-    found = perplexity(checkpoint, *window, *more)
-    assert found == pytest.approx(by_hand(model.eval(), text, 24 - context, context), abs=0.006)
+    check_perplexity(corpus(), checkpoint, 24, context, perplexity(checkpoint, *window, *more))
 
 
 def test_a_text_shorter_than_a_block_is_scored_whole(tmp_path):
     (tmp_path / "test").write_text("w3 w4 w7\nw5\n")
     arguments = ["--only-source", "--workers", "1", "--srcdict", corpus() / "dict.txt"]
-    arguments += ["--testpref", tmp_path / "test", "--destdir", tmp_path / "bin"]
-    assert run("preprocess", *arguments).status == 0
+    data = tmp_path / "bin"
+    done = run("preprocess", *arguments, "--testpref", tmp_path / "test", "--destdir", data)
+    assert done.status == 0
     checkpoint = trained() / "checkpoint_last.pt"
-    done = run("eval-lm", tmp_path / "bin", *evaluation(checkpoint, "--sample-break-mode=none")[1:])
-    assert done.status == 0, done.errors()
-    found = float(re.search(r"Perplexity: ([\d.]+)", done.output() + done.errors())[1])
-    (model,), _, task = load_model_ensemble_and_task([str(checkpoint)], {"data": str(corpus())})
-    text = [task.dictionary.index(word) for word in "w3 w4 w7 </s> w5 </s>".split()]
-    assert found == pytest.approx(by_hand(model.eval(), text, 24, 0), abs=0.006)
+    found = perplexity(checkpoint, "--sample-break-mode=none", data=data)
+    check_perplexity(data, checkpoint, 24, 0, found)
+
+
+def refused(done, words):
+    assert done.status != 0 and "Traceback" not in done.errors(), done.errors()
+    assert re.search(words, done.errors().strip().splitlines()[-1]), done.errors()
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (
+            "--tokens-per-sample 64",
+            "--tokens-per-sample 64: .* than the model's 24 positions .* give",
+        ),
+        (
+            "--sample-break-mode none --context-window 12 --num-shards 2",
+            "--context-window 12 wants the whole text in its order: leave out --num-shards 2",
+        ),
+    ],
+)
+def test_a_window_wants_the_whole_text(options, words):
+    checkpoint = trained() / "checkpoint_last.pt"
+    refused(run("eval-lm", *evaluation(checkpoint, *options.split())), words)
+
+
+def with_other_words(folder):
+    """A folder's data by a dictionary of the same words in another order."""
+    other = shutil.copytree(corpus(), folder)
+    entries = (corpus() / "dict.txt").read_text().splitlines()
+    (other / "dict.txt").write_text("".join(f"{line}\n" for line in reversed(entries)))
+    return other
 
 
 def test_a_dictionary_of_another_corpus_is_refused(tmp_path):
-    """Of the same size, its entries in another order: perplexities without sense, and no error."""
-    other = shutil.copytree(corpus(), tmp_path / "bin")
-    entries = (corpus() / "dict.txt").read_text().splitlines()
-    (other / "dict.txt").write_text("".join(f"{line}\n" for line in reversed(entries)))
-    checkpoint = trained() / "checkpoint_last.pt"
-    done = run("eval-lm", other, *evaluation(checkpoint)[1:])
+    """Perplexities without sense, and no error."""
+    other = with_other_words(tmp_path / "bin")
+    done = run("eval-lm", *evaluation(trained() / "checkpoint_last.pt", data=other))
     refused(done, "another source dictionary .*entries are others, or in another order")
 
 
-def test_text_that_would_not_be_scored_is_refused():
-    checkpoint = trained() / "checkpoint_last.pt"
-    done = run("eval-lm", *evaluation(checkpoint, "--tokens-per-sample", "64"))
-    refused(done, "--tokens-per-sample 64: .* longer than the model's 24 positions .* give")
-
-
-def test_a_window_wants_the_whole_text():
-    window = ("--sample-break-mode", "none", "--context-window", "12", "--num-shards", "2")
-    done = run("eval-lm", *evaluation(trained() / "checkpoint_last.pt", *window))
-    refused(done, "--context-window 12 wants the whole text in its order: leave out --num-shards 2")
+def beginning_with_bos(path):
+    """A checkpoint that says that it was trained with --add-bos-token."""
+    state = read_checkpoint(str(trained() / "checkpoint_last.pt"))
+    state["cfg"]["task"]["add_bos_token"] = True
+    torch.save(state, path)
+    return path
 
 
 @pytest.mark.parametrize("command", ["eval-lm", "generate"])
 def test_texts_begin_as_in_training(tmp_path, command):
     """With another beginning than it knows a model gave another perplexity, and no error."""
     task = ["--task", "language_modeling"] if command == "generate" else []
-    state = read_checkpoint(str(trained() / "checkpoint_last.pt"))
-    state["cfg"]["task"]["add_bos_token"] = True
-    torch.save(state, tmp_path / "bos.pt")
-    done = run(command, *evaluation(tmp_path / "bos.pt", *task))
+    done = run(command, *evaluation(beginning_with_bos(tmp_path / "bos.pt"), *task))
     refused(done, "bos.pt was trained with --add-bos-token: give it here as well$")
     done = run(command, *evaluation(trained() / "checkpoint_last.pt", *task, "--add-bos-token"))
     refused(done, "was trained without --add-bos-token: leave it out here as well$")
 
 
-@pytest.mark.parametrize(
-    ("options", "expected"),
-    [
-        (["--json", "{0}", "--losses", "{0}/a"], "--json {0}: is a folder; name a file"),
-        (["--json", "{0}/a", "--losses", "{0}/a"], "--losses {0}/a: is the file of --json"),
-        (["--tokens-per-sample", "0"], "--tokens-per-sample is 0: expected a number from 1"),
-    ],
-)
-def test_scoring_that_cannot_work_is_refused_before_the_model_is_read(
-    tmp_path, capsys, options, expected
-):
+#: Checkpoint ("" for one that is there), options of scripts/evaluate_lm.py, and the refusal's
+#: beginning; {0} stands for a folder.
+SCORING = """
+unread.pt | --json {0} --losses {0}/a         | --json {0}: is a folder; name a file
+unread.pt | --json {0}/a --losses {0}/a       | --losses {0}/a: is the file of --json
+unread.pt | --tokens-per-sample 0             | --tokens-per-sample is 0: expected a number from 1
+          | --subword sentencepiece           | --subword sentencepiece:
+          | --unit character                  | --unit character:
+"""
+
+
+@pytest.mark.parametrize("row", SCORING.strip("\n").splitlines())
+def test_scoring_that_cannot_work_is_refused_and_writes_nothing(tmp_path, capsys, row):
+    checkpoint, options, expected = (cell.strip().format(tmp_path) for cell in row.split("|"))
+    arguments = map(str, evaluation(checkpoint or trained() / "checkpoint_last.pt"))
     files = ["--json", str(tmp_path / "scores"), "--losses", str(tmp_path / "losses")]
-    options = [option.format(tmp_path) for option in options]
-    arguments = [str(argument) for argument in evaluation("unread.pt")]
-    assert evaluate_lm.main([*arguments, "--subword", "none", *files, *options]) == 1
+    given = [*arguments, "--subword", "none", *files, *options.split()]
+    assert evaluate_lm.main(given) == 1
     error = capsys.readouterr().err.splitlines()[-1]
-    assert error.startswith(f"evaluate_lm.py: error: {expected.format(tmp_path)}")
-    assert not list(tmp_path.iterdir())
-
-
-@pytest.mark.parametrize("options", [["--subword", "sentencepiece"], ["--unit", "character"]])
-def test_scores_about_units_that_the_text_does_not_have_are_refused(tmp_path, capsys, options):
-    arguments = [str(argument) for argument in evaluation(trained() / "checkpoint_last.pt")]
-    files = ["--json", str(tmp_path / "scores"), "--losses", str(tmp_path / "losses")]
-    assert evaluate_lm.main([*arguments, "--subword", "none", *files, *options]) == 1
-    assert f"error: {' '.join(options)}: " in capsys.readouterr().err.splitlines()[-1]
+    assert error.startswith(f"evaluate_lm.py: error: {expected}")
     assert not list(tmp_path.iterdir())
 
 
@@ -179,44 +190,39 @@ def test_checkpoints_are_averaged(tmp_path):
     assert perplexity(average, "--sample-break-mode", "none") < 15
 
 
-@pytest.mark.parametrize(
-    "search",
-    [["--beam", "4"], ["--sampling", "--sampling-topk", "5", "--beam", "2", "--nbest", "2"]],
-)
-def test_generation_continues_prefixes(search):
+def continued(command, *more):
+    """{number: words} of what the model makes of the test's or typed lines."""
     arguments = [
-        corpus(),
-        *("--user-dir", USER_DIR, "--task", "language_modeling", "--sample-break-mode", "eos"),
-        *("--path", trained("eos") / "checkpoint_last.pt", "--prefix-size", "2", *search),
-        *("--max-len-b", "12", "--max-tokens", "200", "--no-progress-bar"),
+        *(corpus(), "--user-dir", USER_DIR, "--task", "language_modeling"),
+        *("--path", trained("eos") / "checkpoint_last.pt", "--max-len-b", "12", *more),
     ]
-    done = run("generate", *arguments)
+    done = run(command, *arguments)
     assert done.status == 0, done.errors()
-    hypotheses = dict(re.findall(r"^H-(\d+)\t[^\t]*\t(.*)$", done.output(), re.M))
-    targets = dict(re.findall(r"^T-(\d+)\t(.*)$", done.output(), re.M))
-    assert len(set(hypotheses)) == 15
-    for number, words in hypotheses.items():
-        assert words.split()[:2] == targets[number].split()[:2]
+    found = dict(re.findall(r"^H-(\d+)\t[^\t]*\t(.*)$", done.output(), re.M))
+    return {number: words.split() for number, words in found.items()}, done.output()
 
 
-@pytest.mark.parametrize("search", [["--beam", "3"], ["--sampling", "--beam", "1"]])
+@pytest.mark.parametrize("search", ["--beam 4", "--sampling --sampling-topk 5 --beam 2 --nbest 2"])
+def test_generation_continues_prefixes(search):
+    more = ["--sample-break-mode", "eos", "--prefix-size", "2", "--max-tokens", "200"]
+    found, output = continued("generate", *more, "--no-progress-bar", *search.split())
+    targets = dict(re.findall(r"^T-(\d+)\t(.*)$", output, re.M))
+    assert len(found) == len(targets) == 15
+    for number, words in found.items():
+        assert words[:2] == targets[number].split()[:2]
+
+
+@pytest.mark.parametrize("search", ["--beam 3", "--sampling --beam 1"])
 def test_lines_typed_in_are_continued(search, tmp_path):
     """fairseq-interactive: each line is a prefix, in the tokens of the training text."""
     prefixes = ["w3 w6", "w1", "w7 w8 w9"]
     (tmp_path / "prefixes").write_text("".join(f"{line}\n" for line in prefixes))
-    arguments = [
-        *(corpus(), "--user-dir", USER_DIR, "--task", "language_modeling"),
-        *("--path", trained("eos") / "checkpoint_last.pt", "--input", tmp_path / "prefixes"),
-        *("--buffer-size", "3", "--max-len-b", "12", "--seed", "1", *search),
-    ]
-    done = run("interactive", *arguments)
-    assert done.status == 0, done.errors()
-    found = dict(re.findall(r"^H-(\d+)\t[^\t]*\t(.*)$", done.output(), re.M))
+    more = ["--input", tmp_path / "prefixes", "--buffer-size", "3", "--seed", "1"]
+    found, _ = continued("interactive", *more, *search.split())
     assert len(found) == len(prefixes)
-    for number, prefix in enumerate(prefixes):
-        words = found[str(number)].split()
-        assert words[: len(prefix.split())] == prefix.split()
-        assert len(words) > len(prefix.split())
+    for number, prefix in enumerate(map(str.split, prefixes)):
+        words = found[str(number)]
+        assert words[: len(prefix)] == prefix and len(words) > len(prefix)
 
 
 @pytest.fixture(scope="module")
@@ -270,60 +276,19 @@ def test_a_run_of_bytes_reads_and_writes_them(tmp_path):
 
 
 def test_checkpoints_that_cannot_be_exported_are_refused_in_one_line(tmp_path, capsys):
-    checkpoint, others = str(trained("eos") / "checkpoint_last.pt"), tmp_path / "others"
+    checkpoint = str(trained("eos") / "checkpoint_last.pt")
     translation = str(trained_translation() / "checkpoint_last.pt")
-    entries = (corpus() / "dict.txt").read_text().splitlines()
-    others.mkdir()
-    (others / "dict.txt").write_text("".join(f"{line}\n" for line in reversed(entries)))
-    state = read_checkpoint(checkpoint)
-    state["cfg"]["task"]["add_bos_token"] = True
-    torch.save(state, tmp_path / "bos.pt")
+    others, bos = with_other_words(tmp_path / "others"), beginning_with_bos(tmp_path / "bos.pt")
     for arguments, words in {
         (checkpoint, "--data", str(others)): "another source dictionary",
         (checkpoint, "-s", "de"): "holds a language model: give --language",
         (checkpoint, "--tokenizer", "moses"): "give --language, by whose rules",
         (translation, "--language", "de"): "translates: --language is for a language model",
-        (str(tmp_path / "bos.pt"),): "was trained with --add-bos-token",
+        (str(bos),): "was trained with --add-bos-token",
     }.items():
         assert export_model.main([arguments[0], str(tmp_path / "out"), *arguments[1:]]) == 1
         error = capsys.readouterr().err
         assert words in error and error.count("\n") == 1 and not (tmp_path / "out").exists()
-
-
-def test_beam_scores_are_those_of_a_full_pass():
-    """Of a model that fairseq loads, step by step with the beam reordered."""
-    (model,), _, task = load_model_ensemble_and_task(
-        [str(trained("eos") / "checkpoint_last.pt")], {"data": str(corpus())}
-    )
-    model.eval()
-    words = task.target_dictionary
-    generator = SequenceGenerator([model], words, beam_size=4, max_len_b=10, normalize_scores=False)
-    prefix = torch.tensor([[words.index("w3")], [words.index("w7")]])
-    sample = {"net_input": {"src_tokens": prefix, "src_lengths": torch.tensor([1, 1])}}
-    found = generator.generate([model], sample, prefix_tokens=prefix)
-    for hypotheses in found:
-        for hypothesis in hypotheses:
-            tokens = hypothesis["tokens"]
-            text = torch.cat([torch.tensor([words.eos()]), tokens[:-1]])[None]
-            with torch.no_grad():
-                scores = model(text)[0].log_softmax(-1)[0]
-            expected = scores.gather(1, tokens[:, None]).squeeze(1)
-            torch.testing.assert_close(
-                hypothesis["positional_scores"], expected, atol=1e-4, rtol=1e-4
-            )
-
-
-def test_a_plain_language_model_continues_with_fresh_convolutions(tmp_path):
-    plain = trained("none", "transformer_lm_lite") / "checkpoint_last.pt"
-    more = ["--max-epoch", "1", "--lr", "1e-9", "--finetune-from-model", plain]
-    done = run("train", *training(tmp_path, *more, "--sample-break-mode", "none"))
-    assert done.status == 0, done.errors()
-    assert "start fresh" in done.errors() + done.output()
-
-
-def refused(done, words):
-    assert done.status != 0 and "Traceback" not in done.errors(), done.errors()
-    assert re.search(words, done.errors().strip().splitlines()[-1]), done.errors()
 
 
 def test_models_of_the_other_task_are_refused_in_one_line():
@@ -334,18 +299,7 @@ def test_models_of_the_other_task_are_refused_in_one_line():
     refused(run("eval-lm", corpus(), *more), "checkpoint")
 
 
-def test_training_that_cannot_work_is_refused_in_one_line(tmp_path):
-    for options, words in (
-        (["--max-target-positions", "8"], "--tokens-per-sample 24 is more than"),
-        (["--ea-variant", "predictive"], "predictive serves no decoder"),
-    ):
-        refused(run("train", *training(tmp_path, "--max-epoch", "1", *options)), words)
-    other = ["--arch", "ea_transformer_lite", "--max-epoch", "1"]
-    refused(run("train", *training(tmp_path, *other)), "ea_transformer_lm_lite")
-    assert math.isfinite(perplexity(trained() / "checkpoint_last.pt"))
-
-
-def test_the_pages_commands_run_as_they_stand(tmp_path):
+def test_the_pages_commands_run_as_they_stand(tmp_path, monkeypatch):
     (tmp_path / "text").mkdir()
     for split in ("train", "valid", "test"):
         text = (corpus().parent / split).read_text()
@@ -354,27 +308,23 @@ def test_the_pages_commands_run_as_they_stand(tmp_path):
     shown = [line for line in commands(PAGE) if "fairseq-" in line]
     assert [line.startswith("fairseq-") for line in shown] == [True] * 4 + [False]
     *lines, typed = shown
-    before = os.getcwd()
-    os.chdir(tmp_path)
-    try:
-        for name, *arguments in map(shlex.split, lines):
-            if "--user-dir" in arguments:  # the page's is that of the repository's root
-                arguments[arguments.index("--user-dir") + 1] = USER_DIR
-            more = small if name == "fairseq-train" else []
-            done = run(name.removeprefix("fairseq-"), *arguments, *more)
-            assert done.status == 0, done.errors()
-            if name == "fairseq-eval-lm":
-                assert re.search(r"Perplexity: \d+\.", done.output() + done.errors())
-        assert len(re.findall(r"^H-", done.output(), re.M)) == 15
-        text, _, interactive = typed.partition(" | ")  # which has no standard input here
-        (tmp_path / "prefix").write_text(f"{shlex.split(text)[1]}\n")
-        _, *arguments = shlex.split(interactive)
-        arguments[arguments.index("--user-dir") + 1] = USER_DIR
-        done = run("interactive", *arguments, "--input", tmp_path / "prefix")
+    monkeypatch.chdir(tmp_path)
+    for name, *arguments in map(shlex.split, lines):
+        if "--user-dir" in arguments:  # the page's is that of the repository's root
+            arguments[arguments.index("--user-dir") + 1] = USER_DIR
+        more = small if name == "fairseq-train" else []
+        done = run(name.removeprefix("fairseq-"), *arguments, *more)
         assert done.status == 0, done.errors()
-        assert len(re.findall(r"^H-0\t", done.output(), re.M)) == 1
-        (export,) = re.findall(r"`python scripts/export_model.py ([^`]+)`", PAGE.read_text())
-        assert export_model.main(shlex.split(export)) == 0
-        assert LanguageModel(export.split()[-1]).generate("w1").startswith("w1")
-    finally:
-        os.chdir(before)
+        if name == "fairseq-eval-lm":
+            assert re.search(r"Perplexity: \d+\.", done.output() + done.errors())
+    assert len(re.findall(r"^H-", done.output(), re.M)) == 15
+    text, _, interactive = typed.partition(" | ")  # which has no standard input here
+    (tmp_path / "prefix").write_text(f"{shlex.split(text)[1]}\n")
+    _, *arguments = shlex.split(interactive)
+    arguments[arguments.index("--user-dir") + 1] = USER_DIR
+    done = run("interactive", *arguments, "--input", tmp_path / "prefix")
+    assert done.status == 0, done.errors()
+    assert len(re.findall(r"^H-0\t", done.output(), re.M)) == 1
+    (export,) = re.findall(r"`python scripts/export_model.py ([^`]+)`", PAGE.read_text())
+    assert export_model.main(shlex.split(export)) == 0
+    assert LanguageModel(export.split()[-1]).generate("w1").startswith("w1")

@@ -1,4 +1,4 @@
-"""A training stopped and continued ends where it would have ended without the stop."""
+"""A training stopped and continued ends where it would have ended, and once ended does no more."""
 
 import re
 import signal
@@ -27,14 +27,35 @@ def train(folder, *more):
     return done.output()
 
 
-def test_patience_survives_restarts(tmp_path):
-    whole, parts = tmp_path / "whole", tmp_path / "parts"
-    assert STOPPED in train(whole, "--patience", "3")
-    assert epochs(whole) == 4
-    for epoch in ("1", "2", "3"):
-        assert STOPPED not in train(parts, "--patience", "3", "--max-epoch", epoch)
-    assert STOPPED in train(parts, "--patience", "3")
-    assert epochs(parts) == 4
+#: What is said at each start of a training, and how many epochs are there after it.
+STARTS = {
+    "without a stop": [("--patience 3", 4)],
+    "stopped after each epoch": [
+        *((f"--patience 3 --max-epoch {epoch}", epoch) for epoch in (1, 2, 3)),
+        ("--patience 3", 4),
+    ],
+    "stopped early, until it gets more patience, or endless patience by none at all": [
+        *(("--patience 1", 2), ("--patience 1", 2), ("--patience 3", 4), ("--max-epoch 6", 6)),
+    ],
+    # The first epoch stays the best.
+    "none in between": [("--patience 1", 2), ("--max-epoch 3", 3), ("--patience 3", 3 + 3)],
+    "forgotten as the best score": [("--patience 1", 2), ("--patience 1 --reset-meters", 4)],
+}
+
+
+@pytest.mark.parametrize("starts", STARTS.values(), ids=STARTS)
+def test_patience_survives_restarts(starts, tmp_path):
+    before = 0
+    for options, expected in starts:
+        output = train(tmp_path, *options.split())
+        assert epochs(tmp_path) == expected
+        if expected == before:
+            assert "stopped early before, with --patience 1; a higher one lets it go on" in output
+            assert "begin training epoch" not in output
+        else:
+            assert "stopped early before" not in output
+            assert (STOPPED in output) == ("--max-epoch" not in options)
+        before = expected
 
 
 def test_patience_goes_by_bleu_where_it_is_told_to(tmp_path):
@@ -52,45 +73,19 @@ def test_patience_goes_by_bleu_where_it_is_told_to(tmp_path):
     assert scores.index(max(scores)) == len(scores) - 3 and len(scores) < 9
 
 
-def test_patience_survives_a_signal_in_the_middle_of_an_epoch(tmp_path):
-    arguments = training(corpus(), tmp_path, *NO_BETTER, "--patience", "3")
+@pytest.mark.parametrize(
+    ("patience", "more", "updates"),
+    [("3", [], 4 * 8), ("30", ["--validate-interval-updates", "1"], 31)],
+    ids=["by epochs", "by updates"],
+)
+def test_patience_survives_a_signal_in_the_middle_of_an_epoch(tmp_path, patience, more, updates):
+    arguments = training(corpus(), tmp_path, *NO_BETTER, "--patience", patience, *more)
     stop = signal_after(15, signal.SIGTERM)  # in the second epoch
     assert run("train", *arguments, before=stop).status == 143
     assert epochs(tmp_path) < 4
-    assert STOPPED in train(tmp_path, "--patience", "3")
-    assert epochs(tmp_path) == 4
-
-
-def test_a_training_that_stopped_early_stays_so_until_it_gets_more_patience(tmp_path):
-    train(tmp_path, "--patience", "1")
-    before = (tmp_path / "checkpoint_last.pt").read_bytes()
-    output = train(tmp_path, "--patience", "1")
-    assert "stopped early before, with --patience 1; a higher one lets it go on" in output
-    assert "begin training epoch" not in output
-    assert (tmp_path / "checkpoint_last.pt").read_bytes() == before
-    assert epochs(tmp_path) == 2
-    train(tmp_path, "--patience", "3")
-    assert epochs(tmp_path) == 4
-    train(tmp_path, "--max-epoch", "6")  # no patience at all is endless patience
-    assert epochs(tmp_path) == 6
-
-
-def test_patience_begins_anew_after_a_training_without_any(tmp_path):
-    train(tmp_path, "--patience", "1")
-    train(tmp_path, "--max-epoch", "3")
-    output = train(tmp_path, "--patience", "3")
-    assert "stopped early before" not in output
-    assert epochs(tmp_path) == 3 + 3  # the first epoch stays the best
-
-
-def test_validations_in_the_middle_of_an_epoch_count_though_a_signal_comes(tmp_path):
-    arguments = training(corpus(), tmp_path, *NO_BETTER, "--patience", "30")
-    arguments += ["--validate-interval-updates", "1"]
-    assert run("train", *arguments, before=signal_after(15, signal.SIGTERM)).status == 143
-    done = run("train", *arguments)
-    assert done.status == 0 and STOPPED in done.output()
+    assert STOPPED in train(tmp_path, "--patience", patience, *more)
     state = read_checkpoint(str(tmp_path / "checkpoint_last.pt"))
-    assert state["optimizer_history"][-1]["num_updates"] == 31
+    assert state["optimizer_history"][-1]["num_updates"] == updates
 
 
 def test_nothing_is_left_to_the_next_training_of_a_process(tmp_path):
@@ -123,13 +118,6 @@ def test_python_m_is_the_same_program_by_another_name(tmp_path):
         assert epochs(tmp_path) == int(patience) + 1
 
 
-@pytest.mark.parametrize("option", ["--reset-meters"])
-def test_it_is_forgotten_where_fairseq_forgets_the_best_score(tmp_path, option):
-    train(tmp_path, "--patience", "1")
-    train(tmp_path, "--patience", "1", option)
-    assert epochs(tmp_path) == 4
-
-
 def test_a_model_to_start_from_gives_no_impatience(tmp_path):
     first, second = tmp_path / "first", tmp_path / "second"
     train(first, "--patience", "1")
@@ -157,3 +145,33 @@ def test_a_score_of_another_metric_is_not_compared(tmp_path):
     ) in train(tmp_path, "--patience", "9", *more)
     state = read_checkpoint(str(tmp_path / "checkpoint_best.pt"))["extra_state"]
     assert state["best"] == state["val_loss"] == state["early_stopping"]["best"] > 10
+
+
+def files(folder):
+    """The checkpoints' content and time; the lock names the process that had it last."""
+    return {path.name: (path.stat().st_mtime_ns, path.read_bytes()) for path in folder.glob("*.pt")}
+
+
+@pytest.mark.parametrize(
+    ("end", "higher", "said"),
+    [
+        ("--max-update 4", "--max-update 5", "this training is finished: 4 updates of --max-upd"),
+        (
+            "--stop-time-hours 1e-09",
+            "--stop-time-hours 1 --max-update 3",
+            "hours of --stop-time-hours 1e-09",
+        ),
+        ("--max-epoch 1", "--max-epoch 2", ""),
+        ("--patience 1", "--patience 2", "this training has stopped early before, with --patience"),
+    ],
+    ids=lambda value: value.split()[0] if value else "",
+)
+def test_a_finished_training_does_nothing_more_until_its_end_is_raised(tmp_path, end, higher, said):
+    train(tmp_path, *end.split())
+    before = files(tmp_path)
+    for _ in range(2):
+        output = train(tmp_path, *end.split())
+        assert "begin training epoch" not in output and files(tmp_path) == before
+        assert not said or output.count(said) == 1
+    train(tmp_path, *higher.split())
+    assert files(tmp_path) != before
