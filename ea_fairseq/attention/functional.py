@@ -486,6 +486,8 @@ def check_broadcast(name: str, tensor: Tensor, shape: tuple[int, ...]) -> None:
 
 def _without_overlap(tensor: Tensor) -> Tensor:
     """The tensor, copied where some of its places are the same memory, as ``unfold`` makes them."""
+    if tensor.is_contiguous() or tensor.transpose(1, 2).is_contiguous():
+        return tensor  # at once: so are heads as projections make them
     reach = 0
     places = zip(tensor.stride(), tensor.shape, strict=True)
     for stride, size in sorted(place for place in places if place[1] > 1):

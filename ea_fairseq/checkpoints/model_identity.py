@@ -48,14 +48,26 @@ def refuse_another_variant(stored: Any, wanted: Any, filename: str) -> None:
         UserError: naming the option and both values
     """
     before, now = _built_of(stored), _built_of(wanted)
-    if before is None or now is None:
+    if before is None:
         return
+    if now is None:
+        raise UserError(
+            f"checkpoint {filename} is of --ea-variant {before['ea_variant']}, and a plain "
+            f"Transformer was asked for{_by_arch(stored, wanted)}: give the same, or train anew in "
+            "another --save-dir"
+        )
     for option, value in before.items():
         if not _same(option, value, now[option]):
             raise UserError(
                 f"checkpoint {filename} is of --{option.replace('_', '-')} {value}, and "
                 f"{now[option]} was asked for: give the same, or train anew in another --save-dir"
             )
+
+
+def _by_arch(stored: Any, wanted: Any) -> str:
+    """Both architectures, as in `` (--arch a, not b)``; empty where one has no name."""
+    names = [getattr(settings, "arch", None) for settings in (wanted, stored)]
+    return f" (--arch {names[0]}, not {names[1]})" if all(names) else ""
 
 
 def _changed_options(stored: Any, wanted: Any) -> str:
@@ -157,6 +169,18 @@ def changed_settings(stored: Any, wanted: Any) -> str:
     return ", ".join(f"{option} {change}" for option, change in found.items())
 
 
+def _refuse_another_loss_or_optimizer(stored: Any, wanted: Any, filename: str) -> None:
+    """Refuses what fairseq fails at, with the advice to throw the optimizer's state away."""
+    for section in ("criterion", "optimizer") if stored is not None else ():
+        before, now = (_setting(settings, section, "_name") for settings in (stored, wanted))
+        if before is not None and now is not None and before != now:
+            raise UserError(
+                f"checkpoint {filename} was trained with --{section} {before}, and {now} was asked "
+                "for: give the same, or begin with its weights by --finetune-from-model in another "
+                "--save-dir"
+            )
+
+
 def _setting(settings: Any, section: str, name: str) -> Any:
     """A value of a section, which is a mapping or a namespace; None where there is none."""
     found = settings.get(section)
@@ -177,8 +201,10 @@ def compare_with_training(state: dict[str, Any], cfg: Any, filename: str, goes_o
     """
     stored, wanted = _settings(state), cfg.model
     refuse_other_computations(stored, wanted, filename)
+    refuse_another_variant(stored, wanted, filename)
+    if goes_on:
+        _refuse_another_loss_or_optimizer(state.get("cfg"), cfg, filename)
     if getattr(wanted, "ea_variant", None) is not None:
-        refuse_another_variant(stored, wanted, filename)
         if goes_on:
             refuse_a_plain_training(stored, wanted, filename)
         if changed := _changed_options(stored, wanted):

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from ..corpus.config import tokenization
 from ..errors import program_name
-from ..files import read_json_or_none
+from ..files import check_folder_of, read_json_or_none
 from ..recipes.results.differences import differences, listed
 from ..user_dir import add_user_dir, import_user_dir
 from .program import described, run_program
@@ -76,6 +76,7 @@ def _export(args: argparse.Namespace) -> None:
     # A recipe makes its own model folder anew; what somebody named may be another model.
     if args.output.exists() and not (args.output.is_dir() and not any(args.output.iterdir())):
         raise ValueError(f"{args.output}: is there already; choose another name")
+    check_folder_of(args.output)
     import_user_dir(args.user_dir)
     if args.to_fairseq:
         from ..inference.fairseq_checkpoint import write_fairseq_folder

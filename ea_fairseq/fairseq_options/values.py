@@ -43,6 +43,12 @@ _REFUSED: list[tuple[str, Callable[[argparse.Namespace], bool], str]] = [
         "give --max-tokens {tokens_per_sample} or more, or smaller blocks",
     ),
     (
+        "merge_src_tgt_embed",
+        lambda a: a.merge_src_tgt_embed,
+        "--merge-src-tgt-embed numbers the target's words by another dictionary than the data has: "
+        "give --share-all-embeddings, on data of fairseq-preprocess --joined-dictionary",
+    ),
+    (
         "sacrebleu scoring beam",
         lambda a: a.sacrebleu and a.scoring != "sacrebleu",
         "--sacrebleu has no effect on what is printed: give --scoring sacrebleu",

@@ -34,6 +34,8 @@ _KINDS = {
 }
 #: The largest numbers of options: what is larger takes the memory, or for ever, before it fails.
 _MOST, _MOST_LAYERS = 1_000_000, 1000
+# In older checkpoints and in plain Transformers these are the task's options, not the model's.
+_POSITIONS = ("max_source_positions", "max_target_positions")
 Model = FairseqEncoderDecoderModel | FairseqLanguageModel
 
 # Options that say how to train, or name a file to read: no part of a model that is there.
@@ -132,6 +134,8 @@ def _check_option(name: str, value: Any, action: argparse.Action | None, where: 
         expected = "choose true or false"
     # fairseq's architectures have False for some numbers that are off.
     elif kind is int and type(value) is not int and value is not False:
+        expected = "expected a whole number"
+    elif name in _POSITIONS and type(value) is not int:
         expected = "expected a whole number"
     elif kind is float and type(value) not in (int, float) and value is not False:
         expected = "expected a number"
@@ -234,7 +238,5 @@ def _options(arch: str) -> dict[str, argparse.Action | None]:
         ARCH_MODEL_REGISTRY[arch].add_args(parser)
     except argparse.ArgumentError:  # of a model that adds an option of its parent again
         raise UserError(f"architecture {arch!r} does not say what options it has") from None
-    # In older checkpoints and in plain Transformers these are the task's.
-    positions = {"max_source_positions", "max_target_positions"}
-    found = dict.fromkeys(positions) | {action.dest: action for action in parser._actions}
+    found = dict.fromkeys(_POSITIONS) | {action.dest: action for action in parser._actions}
     return {name: action for name, action in found.items() if name not in _LEFT_OUT}

@@ -161,7 +161,6 @@ def write_fairseq_folder(folder: ModelFolder, path: Path) -> None:
     if path.exists():
         raise UserError(f"{path}: is there already; choose another name")
     model, dictionaries = load_model(folder)
-    path.parent.mkdir(parents=True, exist_ok=True)
     with new_folder(path) as new:
         save_checkpoint_file(_state(folder, model, dictionaries, path), str(new / CHECKPOINT))
         names = [*folder.config.dictionaries, folder.config.codes]

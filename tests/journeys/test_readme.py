@@ -20,7 +20,7 @@ COMMANDS = [c for page in (README, FAIRSEQ, TESTING, GPU) for c in commands(page
 TRAIN = "fairseq-train bin --user-dir ea_fairseq"
 # What makes them short; added behind what the README says.
 SMALL = {
-    TRAIN: "--max-epoch 10 --encoder-layers 1 --decoder-layers 1 --num-workers 0",
+    TRAIN: "--max-epoch 3 --encoder-layers 1 --decoder-layers 1 --num-workers 0",
     "bash examples/translation/demo.sh": "--set max-update=3 --set save-interval-updates=1"
     " --set max-valid-steps=1"
     " --set generate.max-len-a=0 --set generate.max-len-b=5",  # an untrained model never ends

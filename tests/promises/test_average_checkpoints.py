@@ -223,7 +223,12 @@ def test_weights_of_two_trainings_are_averaged_with_a_warning(tmp_path, capsys, 
 
 
 REFUSED = [
-    ("--inputs few --num-epoch-checkpoints 3", "3 checkpoints", "checkpoint3.pt, checkpoint1.pt"),
+    (
+        "--inputs few --num-epoch-checkpoints 3",
+        "3 checkpoints",
+        "t3.pt, checkpoint1.pt",
+        "--allow-fewer",
+    ),
     *((f"--inputs a.pt {bad}", bad) for bad in ("cut.pt", "text.pt", "missing.pt", "few")),
     ("--inputs a.pt b.pt --output ./b.pt", "b.pt is one of the checkpoints"),
     ("--inputs a.pt b.pt --output pipe", "--output pipe: is a device or a pipe; name a file"),

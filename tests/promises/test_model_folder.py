@@ -111,6 +111,7 @@ def test_what_config_json_says_is_checked(folder, tmp_path):
         ({"options": {**sizes, "encoder_layers": 10**11}}, "expected at most 1,000"),
         ({"options": {**sizes, "encoder_ffn_embed_dim": 10**11}}, "expected at most 1,000,000"),
         ({"options": {**sizes, "encoder_layers": "3"}}, "expected a whole number"),
+        ({"options": {**sizes, "max_source_positions": False}}, "expected a whole number"),
         ({"options": {**sizes, "encoder_normalize_before": "no"}}, "choose true or false"),
         ({"options": {**sizes, "dropout": float("nan")}}, "expected a finite number"),
         ({"options": {**sizes, "adaptive_softmax_cutoff": 1.5}}, "no longer supported"),

@@ -111,6 +111,8 @@ model       | --ea-variant talking_heads --ea-head-mixing later | --ea-head-mixi
 model       | --ea-branch other               | --ea-branch ... must be ... convolution ... other
 train       | --ea-branch convolution --decoder-attention-heads 16 | --decoder-embed-dim 16 must \
 be divisible by twice --decoder-attention-heads 16
+# The target's numbers were those of words of the source's dictionary.
+train       | --merge-src-tgt-embed           | --merge-src-tgt-embed ... --share-all-embeddings
 train       | --cross-self-attention          | --cross-self-attention cannot be combined
 train       | --base-layers 1                 | --base-layers cannot be combined
 train       | --quant-noise-scalar 0.5        | --quant-noise-scalar cannot be combined

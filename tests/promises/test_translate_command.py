@@ -11,6 +11,7 @@ import subprocess
 import sys
 
 import pytest
+import torch
 from forks import Fork
 from small_folders import answered, write_folder
 from time_limit import wait_for
@@ -191,6 +192,7 @@ def test_mistakes_end_in_one_line(folder, tmp_path, capsys):
         ([folder, "--n-best", "9"], "n_best is 9: choose from 1 to beam, 5"),
         ([folder, "--buffer-size", "0"], "--buffer-size 0"),
         ([folder, "--device", "tpu7"], "device 'tpu7'"),
+        ([folder, "--device", "cuda:99"], "cuda:99" if torch.version.cuda else "or choose cpu"),
         ([folder, "--input", tmp_path / "none.txt"], "none.txt: no such file"),
         ([folder, "--ensemble", tmp_path / "other"], "other: no such folder"),
     ):

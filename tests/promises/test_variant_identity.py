@@ -44,6 +44,28 @@ def test_another_variant_is_refused(checkpoints, tmp_path):
     assert not list(tmp_path.glob("new/*.pt"))
 
 
+@pytest.mark.parametrize("variant", ["residual", "evolving"])
+def test_a_variants_training_does_not_go_on_as_a_plain_transformers(checkpoints, tmp_path, variant):
+    path = checkpoints[variant]
+    plain = ["--arch", "transformer_lite", "--encoder-layers", "2", "--restore-file", path]
+    message = last_line(run("train", *training(corpus(), tmp_path / "new"), *plain))
+    for part in (str(path), f"--ea-variant {variant},", "--arch transformer_lite, not ea_trans"):
+        assert part in message
+    assert "ea_version" not in message
+
+
+@pytest.mark.parametrize(
+    "option", ["--criterion label_smoothed_cross_entropy_with_alignment", "--optimizer sgd"]
+)
+def test_another_loss_or_optimizer_is_refused(checkpoints, tmp_path, option):
+    """fairseq says so in a traceback, and advises to throw the optimizer's state away."""
+    path = checkpoints["evolving"]
+    more = ["--restore-file", path, "--max-epoch", "2", *option.split()]
+    message = last_line(train(tmp_path / "new", "evolving", *more))
+    assert re.search(rf"was trained with {option.split()[0]} \w+, and {option.split()[1]}", message)
+    assert "--finetune-from-model" in message and "--reset-optimizer" not in message
+
+
 def test_the_same_variant_goes_on_and_other_options_are_named(checkpoints, tmp_path):
     path = checkpoints["evolving"]
     other = ["--ea-alpha", "0.3", "--ea-learned-mixing", "true"]

@@ -281,3 +281,10 @@ def test_what_is_there_already_is_not_written_over(folders, capsys):
         assert export_model.main([str(argument) for argument in given]) == 1
         assert f"{given[1]}: is there already; choose another name" in capsys.readouterr().err
     assert before == [path.read_bytes() for path in (again / "config.json", back / "dict.de.txt")]
+
+
+def test_no_folder_is_made_for_the_output(folders, tmp_path, capsys):
+    for given in ([folders / "model", tmp_path / "typo" / "x", "--to-fairseq"],):
+        assert export_model.main([str(argument) for argument in given]) == 1
+        assert f"{tmp_path / 'typo'} is no folder; make it" in capsys.readouterr().err
+    assert not list(tmp_path.iterdir())

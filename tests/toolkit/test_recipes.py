@@ -3,6 +3,7 @@
 import fnmatch
 import re
 import shlex
+import shutil
 import subprocess
 import sys
 
@@ -415,6 +416,23 @@ def test_a_corpus_behind_the_variants_and_a_recipe_without_a_model_are_named(cap
     assert f", before --variant: {MULTI30K}\n" in capsys.readouterr().err
     assert run_recipe.main([str(MULTI30K / "common.yml"), "--dry-run"]) == 1
     assert "common.yml: no 'train: arch'" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "words"),
+    [
+        ("lowercase: true", "lowercase: false", "'evaluate: lowercase' must be true"),
+        ("corpus: corpus.yml", "", "have 'corpus: <corpus.yml>'"),
+    ],
+)
+def test_the_file_that_is_named_is_there(tmp_path, capsys, old, new, words):
+    """A model's name beside a corpus is no file that anybody could change."""
+    shutil.copytree(MULTI30K, tmp_path / MULTI30K.name)
+    common = tmp_path / MULTI30K.name / "common.yml"
+    common.write_text(common.read_text().replace(old, new))
+    options = ["--variant", "residual", "--dry-run", "--work-dir", str(tmp_path / "work")]
+    assert run_recipe.main([str(common.parent), *options]) == 1
+    assert f"error: {common}: " in (error := capsys.readouterr().err) and words in error
 
 
 def test_numbers_at_the_ends_of_their_ranges_are_taken(tmp_path):

@@ -62,7 +62,7 @@ def check_options(recipe: Recipe, user_dir: Path) -> None:
             a value that fairseq's parser refuses.
     """
     if "arch" not in recipe.options("train"):
-        raise ValueError(f"{recipe.path}: no 'train: arch': choose a recipe that names a model")
+        raise ValueError(f"{recipe.file}: no 'train: arch': choose a recipe that names a model")
     for section in COMMANDS:
         if section in recipe.task.sections and (section, recipe.task) != _OWN:
             _check_section(recipe, section, user_dir)
@@ -81,7 +81,7 @@ def _check_subwords(recipe: Recipe, corpus: Corpus) -> None:
         value = "subword_nmt" if value is True else value
         if value not in fitting:
             raise ValueError(
-                f"{recipe.path}: '{name}' must be {fitting[0]} for a corpus with subword: "
+                f"{recipe.file}: '{name}' must be {fitting[0]} for a corpus with subword: "
                 f"{corpus.subword}, not {value}: pieces of words would be scored"
             )
 
@@ -90,7 +90,7 @@ def _check_case(recipe: Recipe, corpus: Corpus) -> None:
     """Check that translations in small letters are not compared with references as they are."""
     if corpus.tokenize.lowercase and recipe.options("evaluate").get("lowercase") is not True:
         raise ValueError(
-            f"{recipe.path}: 'evaluate: lowercase' must be true for a corpus with tokenize: "
+            f"{recipe.file}: 'evaluate: lowercase' must be true for a corpus with tokenize: "
             "{lowercase: true}: each capital letter of the references would count as a mistake"
         )
 
@@ -106,20 +106,20 @@ def _check_average(recipe: Recipe) -> None:
     given = [name for name in KEPT_BY if average.get(name)]
     if len(given) != 1:
         raise ValueError(
-            f"{recipe.path}: 'average' has {' and '.join(given) or 'no number of checkpoints'}: "
+            f"{recipe.file}: 'average' has {' and '.join(given) or 'no number of checkpoints'}: "
             f"give one of {', '.join(KEPT_BY)} (and null for the others), or average: null"
         )
     if given != ["num-best-checkpoints"]:
         return
     if not limit(recipe.options("train").get("keep-best-checkpoints")):
         raise ValueError(
-            f"{recipe.path}: 'average: num-best-checkpoints' is {average[given[0]]}, and the "
+            f"{recipe.file}: 'average: num-best-checkpoints' is {average[given[0]]}, and the "
             "training keeps no best checkpoints: give 'train: keep-best-checkpoints'"
         )
     train, best = (bool(recipe.options(section).get(option)) for section in ("train", "average"))
     if train != best:
         raise ValueError(
-            f"{recipe.path}: 'average: {option}' is {str(best).lower()}, and 'train: {option}' "
+            f"{recipe.file}: 'average: {option}' is {str(best).lower()}, and 'train: {option}' "
             f"{str(train).lower()}: the worst checkpoints would be averaged; give both the same"
         )
 
@@ -130,7 +130,7 @@ def _check_task(recipe: Recipe, corpus: Corpus) -> None:
     if recipe.task is not wanted:
         found = ", ".join(f"{key}: {value}" for key, value in corpus.named_languages.items())
         raise ValueError(
-            f"{recipe.path}: 'train: task' is {recipe.task.name}, and {recipe.corpus} has {found}: "
+            f"{recipe.file}: 'train: task' is {recipe.task.name}, and {recipe.corpus} has {found}: "
             f"choose task {wanted.name}, or another corpus"
         )
     _check_model(recipe)
@@ -146,7 +146,7 @@ def _check_model(recipe: Recipe) -> None:
     if is_language_model != (recipe.task is LANGUAGE_MODELING):
         kind = "is a language model" if is_language_model else "is no language model"
         raise ValueError(
-            f"{recipe.path}: 'train: arch' {arch} {kind}, and 'train: task' is {recipe.task.name}: "
+            f"{recipe.file}: 'train: arch' {arch} {kind}, and 'train: task' is {recipe.task.name}: "
             f"choose {recipe.task.baseline}, {recipe.task.evolving}, ..."
         )
 
@@ -160,17 +160,17 @@ def _check_blocks(recipe: Recipe) -> None:
     context = limit(evaluate.get("context-window")) or 0
     if blocks > positions:
         raise ValueError(
-            f"{recipe.path}: 'evaluate: tokens-per-sample' is {blocks}, and the model reads "
+            f"{recipe.file}: 'evaluate: tokens-per-sample' is {blocks}, and the model reads "
             f"{positions} tokens ('train: max-target-positions' or 'tokens-per-sample')"
         )
     if context and evaluate.get("sample-break-mode") == "eos":
         raise ValueError(
-            f"{recipe.path}: 'evaluate: context-window' is {context}, and blocks of one line "
+            f"{recipe.file}: 'evaluate: context-window' is {context}, and blocks of one line "
             "('sample-break-mode: eos') see nothing before them: choose none or complete"
         )
     if context >= blocks:
         raise ValueError(
-            f"{recipe.path}: 'evaluate: context-window' is {context} of {blocks} tokens "
+            f"{recipe.file}: 'evaluate: context-window' is {context} of {blocks} tokens "
             "('tokens-per-sample'): no token would be scored"
         )
 
@@ -199,7 +199,7 @@ def _check_section(recipe: Recipe, section: str, user_dir: Path) -> None:
         check_settable(action, value, where)
     words = _fixed(section, user_dir) + as_arguments(options)
     args = _parse(_parser(section), words, recipe, section)
-    check_together(args, f"{recipe.path}: '{section}'")
+    check_together(args, f"{recipe.file}: '{section}'")
 
 
 def _help(recipe: Recipe, section: str, user_dir: Path) -> str:
@@ -265,7 +265,7 @@ def _parse(
         # argparse starts with "argument --dropout: ..."; name the file that has the option.
         named = re.match(r"argument (?:-\w/)?--([\w-]+)", message)
         file = recipe.origin.get((section, named[1])) if named else None
-        raise ValueError(f"{file or recipe.path}: '{section}': {message}")
+        raise ValueError(f"{file or recipe.file}: '{section}': {message}")
 
     parser.error = refuse  # argparse would print its usage, several screens of it, and exit
     return options.parse_args_and_arch(parser, arguments)

@@ -72,6 +72,11 @@ class Recipe:
         """Name of the recipe within its corpus, such as ``ea_transformer_lite``."""
         return self.path.stem
 
+    @property
+    def file(self) -> Path:
+        """The file to change, for messages: the recipe's own, or what all models share."""
+        return _written(self.path)
+
     def options(self, section: str) -> dict[str, Any]:
         """The options of a section; empty where the recipe has none."""
         return self.sections.get(section) or {}
@@ -94,13 +99,18 @@ def load_recipe(path: str | Path, overrides: list[str] | None = None) -> Recipe:
     for origin, content in parsed.items():
         _merge(merged, content, origin)
     if "corpus" not in merged["values"]:
-        raise ValueError(f"{path}: neither it nor its bases have 'corpus: <corpus.yml>'")
+        raise ValueError(f"{_written(path)}: neither it nor its bases have 'corpus: <corpus.yml>'")
     sections = {name: merged["values"].get(name, {}) for name in SECTIONS}
     recipe = Recipe(path, merged["values"]["corpus"], sections, merged["origin"])
     _check_sections(recipe)
     if not recipe.options("train"):
-        raise ValueError(f"{path}: neither it nor its bases have a section 'train:'")
+        raise ValueError(f"{_written(path)}: neither it nor its bases have a section 'train:'")
     return recipe
+
+
+def _written(path: Path) -> Path:
+    """A recipe's file, or ``common.yml`` where the recipe is a name beside it."""
+    return path if path.exists() else path.parent / COMMON
 
 
 def _check_sections(recipe: Recipe) -> None:
