@@ -142,13 +142,23 @@ def test_other_pages_show_commands_that_run(tmp_path):
     assert commands(DOCS / "architectures.md") == commands(DOCS / "how_it_works.md") == []
 
 
+def test_pages_name_commands_and_not_the_scripts_behind_them():
+    scripts = {file.name: file.read_text() for file in (ROOT / "scripts").glob("*.py")}
+    behind = [name for name, text in scripts.items() if re.search('"""ea-.*, for a clone', text)]
+    assert len(behind) == 6
+    for page in PAGES:
+        text = page.read_text(encoding="utf-8")
+        named = [name for name in behind if re.search(rf"(?<!\w){name}", text)]
+        assert not named, (page, named)
+
+
 def test_recipes_of_the_examples_pages_are_ones_that_fairseq_takes(tmp_path, monkeypatch, capsys):
     """From Multi30K and others, which would be trained for hours: their commands are made."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("HOME", str(tmp_path))
     (tmp_path / "examples").symlink_to(ROOT / "examples")
     write_corpus(tmp_path)
-    recipes = re.compile("(ea-recipe|python scripts/run_recipe.py) ")
+    recipes = re.compile("ea-recipe ")
     shown = [c for page in ROOT.glob("examples/*/*.md") for c in commands(page) if recipes.match(c)]
     assert len(shown) == 9
     for command in sorted(shown, reverse=True, key=lambda command: "--new" in command):
