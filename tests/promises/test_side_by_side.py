@@ -161,8 +161,9 @@ def test_a_run_beside_others_is_told_all_that_the_command_was(tmp_path):
     given = ["a.yml", "b.yml", "--seeds", "1", "2", "--jobs", "2", "--threads", "3", "--fresh"]
     given += ["--set", "lr=0.5", "--set", "generate.beam=1", "--steps", "train", "average"]
     given += ["--work-dir", str(tmp_path), "--raw", "r", "--name", "{recipe}.x", "--workers", "4"]
+    given += ["--user-dir", str(tmp_path / "mine")]
     args = run_recipe.make_parser().parse_args([*given, "--verbose"])
-    recipe = Recipe(tmp_path / "b.yml", tmp_path, {})
+    recipe = Recipe(tmp_path / "b.yml", tmp_path, {}, user_dir=tmp_path / "mine")
     run = Run(tmp_path, tmp_path / "runs" / "c" / "b.x" / "seed2", 2, ("de", "en"), [])
     python, script, *words = whole_recipe.job_of(recipe, run, run_recipe.wanted_of(args)).command
     assert python == sys.executable and script.endswith("run_recipe.py")
