@@ -50,18 +50,11 @@ class CommandParser(argparse.ArgumentParser):
 
 
 def one_line(error: BaseException) -> str | None:
-    """The message to print instead of a traceback, or None where the traceback must stay.
-
-    Args:
-        error: any exception that nobody caught.
-    """
-    if isinstance(error, UserError):
-        return " ".join(str(error).split())
-    if isinstance(error, _PATH_ERRORS):
-        if error.filename is None:
-            return " ".join(str(error).split())
+    """The message to print instead of a traceback, or None where the traceback must stay."""
+    if isinstance(error, _PATH_ERRORS) and error.filename is not None:
         return f"{error.strerror}: {error.filename}"
-    if type(error) is OSError and error.errno is None:  # fairseq's own, of a model that is missing
+    of_a_missing_model = type(error) is OSError and error.errno is None  # fairseq's own
+    if isinstance(error, (UserError, *_PATH_ERRORS)) or of_a_missing_model:
         return " ".join(str(error).split())
     # A worker started by fairseq hands its exception over as the text of its traceback.
     if type(error).__name__ == "ProcessRaisedException":

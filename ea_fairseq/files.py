@@ -143,12 +143,8 @@ def check_outputs(files: dict[str, Path | None], read: Iterable[Path] = ()) -> N
 def check_file_name(key: str, name: str) -> None:
     """Refuses what is no single part of a path: a file of that name would lie somewhere else.
 
-    Args:
-        key: what gives the name, for the message
-        name: of the file
-
     Raises:
-        UserError: naming both.
+        UserError: naming the name, and the key that gives it.
     """
     bad = not name or name[0] in ".-" or len(name.encode(errors="replace")) > 200
     if bad or re.search(r"[/\\\x00-\x1f\x7f\ud800-\udfff]", name):
@@ -171,11 +167,7 @@ _OTHER_FILES = {
 
 
 def check_is_text(start: bytes, name: str) -> None:
-    """Refuses what is known by its first bytes as something other than UTF-8 text.
-
-    Args:
-        start: the first bytes, 10 or more where there are so many
-        name: what the message calls the file
+    """Refuses what is known by its first bytes (10 are enough) as something other than UTF-8 text.
 
     Raises:
         UserError: naming the file and what it is.
@@ -186,11 +178,7 @@ def check_is_text(start: bytes, name: str) -> None:
 
 
 def count_lines(file: IO[bytes], name: str) -> int:
-    """The number of a text's lines, the last one without its line feed too.
-
-    Args:
-        file: open, at its beginning
-        name: what a message calls it
+    """The number of lines of a file that was just opened, the last one without line feed too.
 
     Raises:
         UserError: the file is no text, see `check_is_text`.

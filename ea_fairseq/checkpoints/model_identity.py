@@ -1,7 +1,8 @@
 """Which model a checkpoint is of, and whether another one is asked for.
 
 Weights alone do not tell: residual attention and evolving attention without convolutions have the
-same. The checkpoint's settings do.
+same. The checkpoint's settings do. In all functions here, `stored` are the settings of the model of
+the checkpoint `filename`, None where it has none that can be read, and `wanted` those asked for.
 """
 
 from __future__ import annotations
@@ -37,12 +38,8 @@ def _same(option: str, one: str, other: str) -> bool:
 
 
 def refuse_another_variant(stored: Any, wanted: Any, filename: str) -> None:
-    """Compares the variants, and what goes with any variant, of two models.
-
-    Args:
-        stored: settings of the checkpoint's model; those of a plain Transformer fit all
-        wanted: settings of the model asked for
-        filename: the checkpoint
+    """Compares the variants, and what goes with any variant, of two models; a plain Transformer's
+    settings fit all.
 
     Raises:
         UserError: naming the option and both values
@@ -95,11 +92,6 @@ def refuse_a_plain_training(stored: Any, wanted: Any, filename: str) -> None:
     """Refuses to go on with the training of a plain Transformer as with another model's: where that
     has the same parameters, nothing else would tell.
 
-    Args:
-        stored: settings of the checkpoint's model; None where it has none that can be read
-        wanted: settings of the model asked for
-        filename: the checkpoint
-
     Raises:
         UserError: naming the variant
     """
@@ -125,11 +117,6 @@ _COMPUTED = (
 def refuse_other_computations(stored: Any, wanted: Any, filename: str) -> None:
     """Refuses to take a checkpoint's weights for a model that computes something else with them.
 
-    Args:
-        stored: settings of the checkpoint's model; None where it has none that can be read
-        wanted: settings of the model asked for; None where nobody asks
-        filename: the checkpoint
-
     Raises:
         UserError: naming the option and both values
     """
@@ -154,12 +141,8 @@ _TOLD = {
 
 
 def changed_settings(stored: Any, wanted: Any) -> str:
-    """What a training goes on with otherwise, as ``--lr [0.001] -> [0.002]``; empty if nothing.
-
-    Args:
-        stored: the settings of a checkpoint, by section; None where it has none
-        wanted: those asked for
-    """
+    """What a training goes on with otherwise, as ``--lr [0.001] -> [0.002]``; empty if nothing. The
+    settings are those of the whole training, by section."""
     found = {}
     for section, names in _TOLD.items() if stored is not None else ():
         for name in names:

@@ -50,13 +50,9 @@ def dictionary_name(corpus: Corpus, lang: str) -> str:
 def binarize(
     corpus: Corpus, text: Path, output: Path, workers: int, pairs: dict[str, int]
 ) -> dict[str, int]:
-    """Runs fairseq-preprocess and checks what it wrote.
+    """Runs fairseq-preprocess on the folder `text` and checks what it wrote.
 
     Args:
-        corpus: languages, test sets, dictionary.
-        text: folder of the text split into subwords.
-        output: folder to write.
-        workers: number of processes.
         pairs: expected number of pairs in each split.
 
     Returns:

@@ -232,13 +232,13 @@ class _Finder:
 
     def find(self, part: Part, lang: str, side: str) -> Source:
         """The file of one language; an archive that is unpacked already will do."""
-        path = part.path.replace("{lang}", lang).replace("{side}", side)
+        names = _names(part.path, lang, side)
+        path = names[0]
         span = tuple(part.span) if part.span else None
         format = f"tsv {side}" if part.format == "tsv" else part.format
         if part.archive and (archive := self._file(part.archive)):
             label = f"{archive}: {path}"
             return Source(archive, label, format, part.archive, member=path, span=span)
-        names = _names(part.path, lang, side)
         for name in names:
             if file := self._file(name):
                 if (other := self.meant.setdefault(file, path)) != path:

@@ -39,12 +39,7 @@ class PartText:
 
 
 def divide(line: str, tags: Collection[str]) -> tuple[str, str]:
-    """The tag that a tokenised line begins with, its space included, and the rest.
-
-    Args:
-        line: tokens with spaces between.
-        tags: those that there are.
-    """
+    """The tag that a line of tokens begins with, its space included, and the rest."""
     if tags:
         first, space, rest = line.partition(" ")
         if first in tags:

@@ -33,14 +33,8 @@ def ordered_map(
     """Yields `function(chunk)` for each run of `chunk` items, in order.
 
     At most three chunks per worker exist at any time. The executor's own map would read the
-    whole stream ahead.
-
-    Args:
-        function: called in another process (in this one for a single worker); must be picklable.
-        items: the stream.
-        workers: number of processes.
-        label: what the progress bar says.
-        chunk: number of items in each call.
+    whole stream ahead. The function is called in other processes (in this one for a single worker)
+    and must be picklable; the label is what the progress bar says.
     """
     stream = iter(items)
     chunks = iter(lambda: list(itertools.islice(stream, chunk)), [])

@@ -304,10 +304,8 @@ def tokenize_splits(
     """Cleans and tokenises all splits.
 
     Args:
-        corpus: the settings.
         texts: the parts of each split.
         writers: for each split, where the items of its `Lines` go.
-        workers: number of processes.
         held: what is held out of the training text, as `holding_out.draw` gives it.
 
     Returns:

@@ -17,9 +17,8 @@ def parse_with(parser: str, model: str, lines: Iterable[str], kind: str) -> Iter
     parser does it.
 
     Args:
-        parser: "spacy" or "stanza"
+        parser: one of `PARSERS`
         model: the name of spaCy's model, or stanza's language
-        lines: of subwords
         kind: "bpe" or "sentencepiece"
 
     Raises:

@@ -24,10 +24,6 @@ def split_sentences(text: str, lang: str) -> list[str]:
     A full stop ends no sentence after an abbreviation or an initial of the language, between
     numbers, or before a small letter where the text has capital ones. Nothing but white space is
     lost.
-
-    Args:
-        text: any text.
-        lang: language code; decides on the abbreviations.
     """
     has_capitals = any(c.isupper() for c in text)
     sentences = []

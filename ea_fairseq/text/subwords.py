@@ -13,13 +13,8 @@ CACHE = 500_000
 
 
 def apply(kind: str, path: Path, lines: list[str]) -> list[str]:
-    """Splits each line into subwords, separated by spaces.
-
-    Args:
-        kind: "bpe" or "sentencepiece".
-        path: what `learn` wrote.
-        lines: tokenised text.
-    """
+    """Splits each line of tokenised text into subwords, separated by spaces, of the kind "bpe" or
+    "sentencepiece" that `learn` wrote to the path."""
     return _loaded_once(kind, path, path.stat().st_mtime_ns)(lines)
 
 
