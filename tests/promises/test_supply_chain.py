@@ -74,9 +74,8 @@ def test_the_search_finds_what_it_looks_for():
 
 def no_network_and_no_programs():
     """End this process, with exit code 99, if it asks for either; it cannot be undone."""
-    allowed = (compiler() or [None])[
-        0
-    ]  # of the compiled library, from the sources that are in the package
+    # The compiler of the compiled library, from the sources that are in the package.
+    allowed, *_ = compiler() or [None]
 
     def watch(event, arguments):
         match event:

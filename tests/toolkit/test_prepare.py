@@ -16,7 +16,6 @@ from pathlib import Path
 import prepare
 import pytest
 import torch  # noqa: F401 (fairseq's data modules expect it)
-import yaml
 from fairseq.data import Dictionary, data_utils
 from forked_steps import preprocess
 from sacremoses import MosesTokenizer
@@ -476,17 +475,6 @@ def test_wmt14_en_fr_has_five_parts_and_two_years_of_validation(tmp_path):
         assert found["newstest2014"][4] == sentence(lang, 9004) + " “x” & y’s"
 
 
-def test_archives_that_are_unpacked_already_will_do(tmp_path):
-    for name, data in ted_files(40).items():
-        path = tmp_path / name
-        path.parent.mkdir(exist_ok=True)
-        path.write_bytes(data)
-    corpus = config.load(EXAMPLES / "iwslt14.de-en" / "corpus.yml")
-    sources = inputs.locate(corpus, tmp_path, tmp_path, tmp_path)
-    pairs = [pair for part in sources["test"] for pair in read_pairs(*part)]
-    assert len(pairs) == 15
-
-
 def test_own_text_beside_downloads_is_looked_at_again(tmp_path, monkeypatch):
     names = [f"{split}.{lang}" for split in ("train", "valid", "test") for lang in ("de", "en")]
     output, settings = tmp_path / "out", tmp_path / "corpus.yml"
@@ -587,6 +575,7 @@ BYTES = "language: en\nsubword: none\nfiles:\n" + "".join(
         (BYTES, (", span: [10, 20]", "", ""), "test"),
         (BYTES, ("", ", span: [85, 95]", ""), "test"),
     ],
+    ids=["valid", "test", "overlapping", "side by side", "a part", "the whole"],
 )
 def test_what_is_trained_on_is_no_test_set(tmp_path, settings, values, refused):
     for name in ("all", "other", "third"):
@@ -718,14 +707,6 @@ def test_what_is_wrong_is_named(own, tmp_path, capfd, files, options, message):
             (own / name).write_bytes(content)
     arguments = [own / "corpus.yml", "--output", tmp_path / "out", *options]
     assert message.format(own=own) in failure(capfd, arguments)
-
-
-def test_a_corpus_that_cleaning_empties_is_an_error(own, tmp_path, capfd):
-    settings = yaml.safe_load((own / "corpus.yml").read_text())
-    write_json(own / "corpus.yml", settings | {"clean": {"max": 1}})
-    status, last = run(capfd, own / "corpus.yml", "--output", tmp_path / "out", "--workers", 1)
-    assert (status, "no word in it" in last) == (1, True)
-    assert not (tmp_path / "out" / "prepared.json").exists()
 
 
 @pytest.mark.parametrize("limit", [2_000, 60_000])

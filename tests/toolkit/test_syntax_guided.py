@@ -257,20 +257,6 @@ def test_fairseq_train_logs_the_loss_and_goes_on_after_a_stop(hints, tmp_path):
         hints.with_suffix(".away").rename(hints)
 
 
-def test_lambda_zero_trains_the_same_weights_as_fairseqs_criterion(hints, tmp_path):
-    guided_training(tmp_path / "zero", hints, "--syntax-lambda", "0")
-    guided_training(tmp_path / "some", hints, "--syntax-lambda", "1")
-    options = ("--arch", "ea_transformer_lite", "--ea-variant", "plain", "--max-update", "4")
-    options += ("--criterion", "label_smoothed_cross_entropy", "--label-smoothing", "0.1")
-    run("train", *training(corpus(), tmp_path / "plain", *options))
-    zero, some, plain = (
-        read_checkpoint(str(tmp_path / name / "checkpoint_last.pt"))["model"]
-        for name in ("zero", "some", "plain")
-    )
-    assert all(torch.equal(zero[name], value) for name, value in plain.items())
-    assert not all(torch.equal(some[name], value) for name, value in plain.items())
-
-
 def test_the_commands_of_the_page_work_as_they_stand(tmp_path, monkeypatch):
     page = (ROOT / "docs" / "syntax.md").read_text(encoding="utf-8").replace("\\\n", " ")
     hints, train = re.findall(r"^ +((?:python|fairseq-train) .*)$", page, re.M)
