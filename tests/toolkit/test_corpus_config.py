@@ -17,13 +17,6 @@ def write(folder: Path, text: str) -> Path:
     return path
 
 
-def test_test_sets_keep_their_order():
-    assert len(SHIPPED) == 7
-    corpus = load(ROOT / "examples/translation/multi30k.en-fr/corpus.yml")
-    assert corpus.test_sets == ["test_2016_flickr", "test_2017_flickr", "test_2017_mscoco"]
-    assert corpus.subword_size == 6000
-
-
 @pytest.mark.parametrize("path", SHIPPED, ids=lambda path: path.parent.name)
 def test_shipped_corpora_load_and_their_folder_names_the_languages(path):
     corpus = load(path)
@@ -35,6 +28,16 @@ def test_shipped_corpora_load_and_their_folder_names_the_languages(path):
         for lang in corpus.languages:
             name = part.archive or part.path.replace("{lang}", lang) + ".gz"
             assert name in listed
+
+
+def test_all_shipped_corpora_are_tested():
+    assert len(SHIPPED) == 7
+
+
+def test_test_sets_keep_their_order():
+    corpus = load(ROOT / "examples/translation/multi30k.en-fr/corpus.yml")
+    assert corpus.test_sets == ["test_2016_flickr", "test_2017_flickr", "test_2017_mscoco"]
+    assert corpus.subword_size == 6000
 
 
 def test_a_short_file_is_enough_and_takes_its_name_from_its_folder(tmp_path):
@@ -66,13 +69,16 @@ def test_a_base_is_added_to_and_files_are_replaced(tmp_path):
         ("target_lang: no", "target_lang is False: expected a language code"),
         ("target_lang: de", "source_lang and target_lang are both 'de'"),
         ("clean: {ratio: 0.5}", "clean: ratio is 0.5"),
+        ("clean: {longest: 5}", "clean: unknown key 'longest': choose from min, max"),
         ("clean: 5", "clean is 5"),
         ("tokenize: {normalize: [dev]}", "tokenize: normalize is 'dev': choose from train, valid"),
         ("tokenize: {normalize: train}", "tokenize: normalize is 'train': choose true, false or"),
         ("tokenize: {tokenizer: spacy}", "tokenizer is 'spacy': choose from moses, none"),
         ("hold_out: 23", "both hold_out and files: valid"),
+        ("hold_out: 1", "hold_out is 1"),
         ("files: {train: t, test: x}", "files has no 'valid'"),
         ("files: {train: t, valid: v}", "files has no test set"),
+        ("files: {train: t, valid: v, a/b: x}", "files: 'a/b' cannot name a file"),
         ("files: {train: {path: t}, valid: v, test: x}", "does not hold {lang}"),
         ("files: {train: {archive: t}, valid: v, test: x}", "files: train: lacks one of"),
         ("files: {train: {path: 't.{lang}', weight: 0}, valid: v, test: x}", "train: weight is 0"),
@@ -80,10 +86,17 @@ def test_a_base_is_added_to_and_files_are_replaced(tmp_path):
         ("files: {train: {path: 't.{lang}', weight: .nan}, valid: v, test: x}", "weight is nan"),
         ("files: {train: {path: 't.{lang}', weight: two}, valid: v, test: x}", "weight is 'two'"),
         ("files: {train: {path: 't.{lang}', tag: BT}, valid: v, test: x}", "tag is 'BT'"),
+        ("files: {train: {path: 't.{lang}', tag: <B T>}, valid: v, test: x}", "tag is '<B T>'"),
         ("files: {train: {path: 't.{lang}', tag: <unk>}, valid: v, test: x}", "tag is '<unk>'"),
         ("files: {train: t, valid: v, test: {path: 'x.{lang}', tag: <BT>}}", "files: test: weight"),
-        ("files: {train: t, valid: v, test: {path: 'x.{lang}', weight: 2}}", "files: test: weight"),
+        (
+            "files: {train: t, valid: {path: 'v.{lang}', weight: 2}, test: x}",
+            "files: valid: weight",
+        ),
         ('target_lang: "--user-dir=evilpkg"', "target_lang is '--user-dir=evilpkg': expected a"),
+        ("source_lang: ../de", "source_lang is '../de': expected a language code"),
+        ("target_lang: pt-br", "target_lang is 'pt-br': expected a language code"),
+        ("name: /tmp", "name: '/tmp' cannot name a file"),
         ("name: ..", "name: '..' cannot name a file"),
         ("name: a/../../b", "name: 'a/../../b' cannot name a file"),
         ("files: {train: t, valid: v, --x: y}", "files: '--x' cannot name a file"),
@@ -98,8 +111,16 @@ def test_a_base_is_added_to_and_files_are_replaced(tmp_path):
             "downloads: files: '/etc/x' cannot name a file",
         ),
         (
+            "downloads: [{urls: ['https://x/{file}'], files: {.lock: }}]",
+            "downloads: files: '.lock' cannot name a file",
+        ),
+        (
             "downloads: [{urls: ['file:///etc/{file}'], files: {x: }}]",
             "downloads: urls: 'file:///etc/{file}': choose from https://, http://",
+        ),
+        (
+            "downloads: [{urls: ['ftp://x/{file}'], files: {x: }}]",
+            "downloads: urls: 'ftp://x/{file}': choose from https://, http://",
         ),
         ("base: corpus.yml", "its base leads back to it"),
         ("base: other.yml", "other.yml"),

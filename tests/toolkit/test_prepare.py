@@ -6,6 +6,7 @@ import json
 import random
 import re
 import resource
+import shutil
 import signal
 import subprocess
 import sys
@@ -184,22 +185,27 @@ def test_what_training_lacks_is_told_by_split_and_language(own, tmp_path, capfd)
     assert float(told["a.de"]) == pytest.approx(part, rel=0.01) and "train.de" not in told
 
 
-def test_one_tsv_is_what_two_files_are(own):
-    sides = [lines_of(own / f"train.{lang}") for lang in ("de", "en")]
-    rows = ["\t".join((*pair, "0.9\tx")) for pair in zip(*sides, strict=True)]
-    (own / "train.tsv").write_bytes(text(rows))
-    (own / "dev.tsv").write_bytes(b"Haus\thouse\nHund dog\n")
-    of_tsv = (own / "corpus.yml").read_text()
+def test_one_tsv_is_what_two_files_are(own, tmp_path, capfd):
+    shutil.copytree(own, tmp_path / "tsv")
+    for split in ("train", "dev"):
+        sides = [lines_of(own / f"{split}.{lang}") for lang in ("de", "en")]
+        rows = ["\t".join((*pair, "0.9\tx")) for pair in zip(*sides, strict=True)]
+        (tmp_path / "tsv" / f"{split}.tsv").write_bytes(text(rows))
+        for lang in ("de", "en"):
+            (tmp_path / "tsv" / f"{split}.{lang}").unlink()
+    config = tmp_path / "tsv" / "corpus.yml"
     for split, name in (("train", "train"), ("valid", "dev")):
-        of_tsv = of_tsv.replace(f"{split}: {name}", f"{split}: {{path: {name}.tsv, format: tsv}}")
-    found = []
-    for settings in ((own / "corpus.yml").read_text(), of_tsv):
-        (own / "corpus.yml").write_text(settings)
-        sources = inputs.locate(config.load(own / "corpus.yml"), own, None, own)
-        found.append(list(read_pairs(*sources["train"][0])))
-    assert len(found[0]) == 60 and found[0] == found[1]
-    with pytest.raises(ValueError, match=r"dev\.tsv: line 2 has no tab"):
-        list(read_pairs(*sources["valid"][0]))
+        of_tsv = f"{split}: {{path: {name}.tsv, format: tsv}}"
+        config.write_text(config.read_text().replace(f"{split}: {name}", of_tsv))
+    for folder in (own, tmp_path / "tsv"):
+        status, last = run(capfd, folder / "corpus.yml", "--output", folder / "out")
+        assert status == 0, last
+    for kind in ("raw", "bpe"):
+        for path in sorted((own / "out" / kind).iterdir()):
+            assert path.read_bytes() == (tmp_path / "tsv/out" / kind / path.name).read_bytes()
+    (tmp_path / "tsv" / "dev.tsv").write_bytes(b"Haus\thouse\nHund dog\n")
+    status, last = run(capfd, config, "--output", tmp_path / "bad")
+    assert status != 0 and "dev.tsv: line 2 has no tab" in last
 
 
 def test_accents_apart_are_joined_where_that_is_asked_for_and_counted_where_not(
