@@ -87,8 +87,8 @@ def check(
         if kind in CAUSAL:
             for size in ((1, 1), (2, 1), (3, 2), (9, 3)):
                 check_rows_equal_maps(Stack(variant, kind, options, size))
-            check_no_row_reads_a_later_one(large, LARGE_CUTS)
-            check_no_row_reads_a_later_one_in_training(large, LARGE_CUTS)
+            for training in (False, True):
+                check_no_row_reads_a_later_one(large, LARGE_CUTS, training)
             check_rows_equal_maps(large)
         check_sentences_equal_those_alone(large)
 
@@ -108,8 +108,8 @@ def _named(stack: Stack) -> Iterator[None]:
 
 def _check_stack(stack: Stack, oracle: Oracle | None) -> None:
     if stack.kind in CAUSAL:
-        check_no_row_reads_a_later_one(stack)
-        check_no_row_reads_a_later_one_in_training(stack)
+        for training in (False, True):
+            check_no_row_reads_a_later_one(stack, training=training)
         check_rows_equal_maps(stack)
         check_rows_follow_their_hypotheses(stack)
     check_who_asks_changes_nothing(stack)
@@ -312,38 +312,26 @@ def _close_outputs(
         close(one[0], other[0], f"{stack.name}: layer {layer}: {what}")
 
 
-def check_no_row_reads_a_later_one(stack: Stack, cuts: Sequence[int] | None = None) -> None:
+def check_no_row_reads_a_later_one(
+    stack: Stack, cuts: Sequence[int] | None = None, training: bool = False
+) -> None:
     """Later queries (and in decoder attention later keys and values) never change earlier rows: to
     the bit, since the arithmetic is the same.
 
     Args:
         stack: what is checked
         cuts: rows from which on inputs are changed; every row by default
+        training: whether of modules in training mode, called as a model trains: without
+            probabilities
     """
-    _look_for_later_rows(stack, cuts, "", need_probs=True)
 
-
-def check_no_row_reads_a_later_one_in_training(
-    stack: Stack, cuts: Sequence[int] | None = None
-) -> None:
-    """The same of modules in training mode, called as a model trains: without probabilities."""
-    for transform in stack.transforms:
-        transform.train()
-    try:
-        _look_for_later_rows(stack, cuts, " in training", need_probs=False)
-    finally:
-        for transform in stack.transforms:
-            transform.eval()
-
-
-def _look_for_later_rows(
-    stack: Stack, cuts: Sequence[int] | None, when: str, need_probs: bool
-) -> None:
     def run(inputs: Inputs) -> list[Result]:
         with torch.random.fork_rng(devices=[]):  # a variant may have dropout of its own
             torch.manual_seed(3)
-            return stack.full(inputs, need_probs=need_probs)
+            return stack.full(inputs, need_probs=not training)
 
+    for transform in stack.transforms:
+        transform.train(training)
     before = run(stack.inputs)
     parts = {"rows (queries)": (0,)}
     if stack.kind == "decoder":
@@ -361,11 +349,14 @@ def _look_for_later_rows(
                     if ours is None or torch.equal(ours[:, :, :t], theirs[:, :, :t]):
                         continue
                     apart = (ours[:, :, :t] - theirs[:, :, :t]).abs().amax(dim=(0, 1, 3))
+                    when = " in training" if training else ""
                     raise AssertionError(
                         f"{stack.name}: layer {layer}: row {int(apart.nonzero()[0])} reads later "
                         f"{what}{when}: those from {t} on change it by up to "
                         f"{apart.max().item():.2g}"
                     )
+    for transform in stack.transforms:
+        transform.eval()
 
 
 def check_rows_equal_maps(stack: Stack) -> None:

@@ -16,6 +16,7 @@ from __future__ import annotations
 import argparse
 import json
 import math
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -146,10 +147,7 @@ def describe(model: str, pictures: Any, args: argparse.Namespace) -> dict[str, A
         for name, value in own.items():
             if value == "none":
                 del options[unused[name]]
-        if options.get("convolution") == "none":
-            options.pop("kernel_size", None)
-        settings = resnets.resnet_settings(depth, "aa", **shape, variant="evolving")
-        settings = resnets.from_json(resnets.as_json(settings) | {"options": options})
+        settings = replace(settings, options=options)
     return {"resnet": resnets.as_json(settings)}
 
 
