@@ -199,7 +199,10 @@ def test_a_pass_leaves_nothing_behind_when_it_fails():
     with pytest.raises(TypeError):
         first(model, given)
     broken.forward = forward
-    torch.testing.assert_close(first(model, given), expected, atol=0, rtol=0)
+    assert torch.equal(first(model, given), expected)
+    # Nor is a replica, as DataParallel makes them, another model.
+    replica = model._replicate_for_data_parallel()
+    assert replica is not model and torch.equal(first(replica, given), expected)
 
 
 def test_two_threads_share_a_model():
@@ -216,13 +219,6 @@ def test_two_threads_share_a_model():
 
     with ThreadPoolExecutor(2) as pool:
         assert all(pool.map(all_equal, (0, 1)))
-
-
-def test_a_replica_of_data_parallel_is_the_model():
-    model, given = evolve(make("bert", torch.float64), alpha=0.4, beta=0.5), inputs("bert")
-    replica = model._replicate_for_data_parallel()
-    assert replica is not model
-    assert torch.equal(first(replica, given), first(model, given))
 
 
 def test_bfloat16_and_autocast_are_near_float32():
@@ -293,13 +289,6 @@ def test_every_family_s_folder_restores_it(family, tmp_path):
         assert torch.equal(first(found, given), first(model.base_model, given))
 
 
-def test_a_folder_does_not_open_without_this_package(tmp_path, monkeypatch):
-    evolve(make("bert"), "residual").save_pretrained(tmp_path)
-    monkeypatch.delitem(AttentionInterface._global_mapping, NAME)
-    with pytest.raises(ValueError, match='attn_implementation="ea_fairseq.hf"` is not supported'):
-        AutoModel.from_pretrained(tmp_path)
-
-
 def test_skipped_layers_hand_on_what_the_last_one_left():
     model = evolve(make("bart", torch.float64), alpha=0.4, beta=0.5)
     given = inputs("bart")
@@ -313,7 +302,7 @@ def test_skipped_layers_hand_on_what_the_last_one_left():
     assert torch.equal(found, without) and not torch.equal(found, expected)
 
 
-def test_a_folder_does_not_open_as_a_plain_model(tmp_path):
+def test_a_folder_does_not_open_as_a_plain_model(tmp_path, monkeypatch):
     evolve(make("bert"), "residual").save_pretrained(tmp_path)
     with pytest.raises(UserError, match="ea_fairseq.hf.load"):
         first(AutoModel.from_pretrained(tmp_path).eval(), inputs("bert"))
@@ -321,6 +310,9 @@ def test_a_folder_does_not_open_as_a_plain_model(tmp_path):
     model.set_attn_implementation("sdpa")
     with pytest.raises(UserError, match="would switch off"):
         first(model, inputs("bert"))
+    monkeypatch.delitem(AttentionInterface._global_mapping, NAME)  # without this package
+    with pytest.raises(ValueError, match='attn_implementation="ea_fairseq.hf"` is not supported'):
+        AutoModel.from_pretrained(tmp_path)
 
 
 def test_folders_that_are_no_evolved_ones_are_refused(tmp_path):
