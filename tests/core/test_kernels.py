@@ -8,14 +8,13 @@ from unittest import mock
 import pytest
 import torch
 from attention_cases import (
-    assert_second_derivatives_are_refused,
     attention_inputs,
     gradients_of_each,
     largest_kept,
     results,
     steps_in_turn,
 )
-from compiled import needs_compiler
+from compiled import assert_second_derivatives_are_refused, needs_compiler
 
 from ea_fairseq.attention.cached_heads import CachedHeads
 from ea_fairseq.attention.contract import AttentionArgs

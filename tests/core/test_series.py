@@ -185,10 +185,8 @@ def test_outputs_equal_loops_at_both_ends_of_p(p):
 
 def test_the_outputs_of_the_attention_and_of_the_convolution_are_p_d_and_the_rest():
     layer = make_model(attention={"p": 0.25}).encoder.layers[1]
-    assert layer.attention.out_proj.weight.shape == (2, 8)
-    assert layer.attention.q_proj.weight.shape == (8, 8)
-    assert layer.convolution.weight.shape == (6, 8, 3)
-    assert layer.convolution.dilation == (2,)
+    shapes = [one.weight.shape for one in (layer.attention.out_proj, layer.convolution)]
+    assert shapes == [(2, 8), (6, 8, 3)] and layer.convolution.dilation == (2,)
 
 
 @pytest.mark.parametrize("name", ENCODERS)
@@ -400,24 +398,25 @@ def test_files_that_are_no_model_are_refused_in_one_line(tmp_path):
         ("no JSON", []),
         ("", ["thesis.tex"]),
         ("", ["checkpoints/1.pt"]),
+        (None, ["thesis.tex"]),
     ],
 )
 def test_only_a_saved_model_alone_is_replaced(tmp_path, config, others):
-    model, folder = make_model().float(), tmp_path / "model"
+    model, folder, link = make_model().float(), tmp_path / "model", tmp_path / "link"
     model.save(folder)
     model.save(folder)
-    if config:
+    if config is None:
+        (folder / "config.json").unlink()
+    elif config:
         (folder / "config.json").write_text(config)
     for name in others:
         (folder / name).parent.mkdir(exist_ok=True)
         (folder / name).write_text("mine")
-    before = {one: one.read_bytes() for one in folder.rglob("*") if one.is_file()}
-    with pytest.raises(UserError, match=f"^{folder}: is there already and is no model"):
-        model.save(folder)
-    link = tmp_path / "link"
     link.symlink_to(folder)
-    with pytest.raises(UserError, match=f"^{link}: is there already"):
-        model.save(link)
+    before = {one: one.read_bytes() for one in folder.rglob("*") if one.is_file()}
+    for place in (folder, link):
+        with pytest.raises(UserError, match=f"^{place}: is there already and is no model"):
+            model.save(place)
     assert {one: one.read_bytes() for one in folder.rglob("*") if one.is_file()} == before
 
 

@@ -6,13 +6,13 @@ import itertools
 import pytest
 import torch
 from attention_cases import (
-    assert_second_derivatives_are_refused,
     attention_inputs,
     gradients_of_each,
     largest_kept,
     results,
     steps_in_turn,
 )
+from compiled import assert_second_derivatives_are_refused
 from triton_device import DEVICE, ON_GPU, exact_interpreter, on_triton  # noqa: F401
 from triton_forms import LARGE
 

@@ -1,12 +1,10 @@
 """Inputs of one evolving attention, and all that it computes from them."""
 
-import pytest
 import torch
 
 from ea_fairseq.attention.cached_heads import CachedHeads, append
 from ea_fairseq.attention.contract import AttentionArgs
 from ea_fairseq.attention.variants.evolving import EvolvingLogits
-from ea_fairseq.errors import UserError
 
 
 def attention_inputs(attention, num_heads, lengths, kernel_size, dtype, hide, **options):
@@ -68,13 +66,6 @@ def largest_kept(transform, tensors, visible):
     with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
         transform.attend(*tensors[:3], AttentionArgs(0.7, visible))
     return max(kept)
-
-
-def assert_second_derivatives_are_refused(transform, tensors, visible):
-    """In a line that says what has them."""
-    output = transform.attend(*tensors[:3], AttentionArgs(0.7, visible, tensors[3]))[0]
-    with pytest.raises(UserError, match="no second derivatives.*EA_FAIRSEQ_NATIVE=0"):
-        torch.autograd.grad(output.sum(), tensors[:1], create_graph=True)
 
 
 def steps_in_turn(

@@ -31,7 +31,6 @@ from transformers import (
 
 EVERYWHERE = "encoder,decoder,encoder-decoder"
 ALL_THREE = "encoder=evolving,decoder=evolving,encoder-decoder=evolving"
-ENCODERS = ("bert", "roberta", "distilbert", "electra")
 IMAGES = ("vit", "deit")
 BOTH = ("t5", "bart", "marian")
 DECODERS = ("gpt2", "llama")
@@ -105,11 +104,11 @@ def enlarge(model, factor=3.0):
     return model
 
 
-def inputs(family, side="right", dtype=torch.float32):
+def inputs(family, side="right"):
     """Keywords of a call with three sentences of 9, 6 and 4 tokens (targets of 4, 6 and 3)."""
     generator = torch.Generator().manual_seed(1)
     if family in IMAGES:
-        return {"pixel_values": torch.randn(3, 3, 12, 12, generator=generator, dtype=dtype)}
+        return {"pixel_values": torch.randn(3, 3, 12, 12, generator=generator)}
     ids = torch.randint(3, WORDS, (3, 9), generator=generator)
     mask = _mask((9, 6, 4), side)
     given = {"input_ids": ids, "attention_mask": mask}
@@ -154,8 +153,5 @@ def first(model, given):
 
 
 def _mask(lengths, side):
-    rows = []
-    for length in lengths:
-        ones, zeros = [1] * length, [0] * (max(lengths) - length)
-        rows.append(ones + zeros if side == "right" else zeros + ones)
-    return torch.tensor(rows)
+    rows = torch.arange(max(lengths)) < torch.tensor(lengths)[:, None]
+    return (rows if side == "right" else rows.flip(1)).long()

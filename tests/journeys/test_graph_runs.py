@@ -6,12 +6,7 @@ from types import SimpleNamespace
 import numpy
 import pytest
 import torch
-from example_programs import (
-    EXAMPLES,
-    assert_commands_are_taken,
-    assert_ends_in_one_line,
-    programs,
-)
+from example_programs import EXAMPLES, assert_commands_are_taken, assert_ends_in_one_line, programs
 from pages import DOCS
 from scipy.sparse import csr_matrix
 
