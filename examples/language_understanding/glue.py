@@ -178,12 +178,13 @@ def choose(
 
 def candidates(variant: str | None, setting: dict[str, Any]) -> Iterator[dict[str, Any]]:
     """The grid; alpha and beta only of evolving attention."""
-    names = list(GRID) if variant == "evolving" else [name for name in GRID if len(name) > 5]
+    weights = ("alpha", "beta")
+    names = [name for name in GRID if variant == "evolving" or name not in weights]
     for values in itertools.product(*(GRID[name] for name in names)):
         chosen = dict(zip(names, values, strict=True))
         options = {
             **setting["options"],
-            **{name: chosen.pop(name) for name in ("alpha", "beta") if name in chosen},
+            **{name: chosen.pop(name) for name in weights if name in chosen},
         }
         yield {**setting, **chosen, "options": options}
 

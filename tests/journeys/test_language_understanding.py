@@ -107,6 +107,13 @@ def test_the_grid_chooses_on_a_part_of_the_training_set(data, tmp_path, monkeypa
     assert chosen["learning_rate"] == 1e-4
 
 
+@pytest.mark.parametrize("variant, count", [("evolving", 162), ("residual", 18), (None, 18)])
+def test_all_systems_try_the_same_settings_and_evolving_its_weights_too(variant, count):
+    tried = list(glue.candidates(variant, {"options": {}}))
+    assert len(tried) == count and {one["batch"] for one in tried} == {8, 16}
+    assert all(("alpha" in one["options"]) == (variant == "evolving") for one in tried)
+
+
 @pytest.mark.parametrize(
     "change, message",
     [
