@@ -12,6 +12,7 @@ import subprocess
 import sys
 
 import pytest
+from refusals import refusal
 from sacrebleu.metrics import BLEU
 
 from ea_fairseq.commands import compare, evaluate
@@ -85,11 +86,9 @@ def accepted(folder, *options):
     run(folder, "A", "B", "--samples", "2", *options)
 
 
-def refusal(capsys, *arguments):
+def refused(capsys, *arguments):
     """The line in which a comparison ends."""
-    capsys.readouterr()
-    assert compare.main([str(argument) for argument in arguments]) == 1
-    (line,) = capsys.readouterr().err.splitlines()
+    line = refusal(capsys, compare.main, *arguments)
     assert line.startswith("compare.py: error: ")
     return line
 
@@ -246,7 +245,7 @@ def test_what_some_run_lacks_is_named(systems, capsys):
     labels.remove("tokenized BLEU, lower-cased of test")  # scored without tokenized references
     assert f"not compared, for not every run has it: more; {'; '.join(labels)}\n" in printed
     assert "| TER (lower is better) |" in printed
-    line = refusal(capsys, systems / "A", systems / "B", "--score", "sacreBLEU")
+    line = refused(capsys, systems / "A", systems / "B", "--score", "sacreBLEU")
     assert "--score sacreBLEU: A and B have no score of that name" in line
     run(systems, "A/seed2", "B/seed1", "--samples", "2")
     assert "not compared" not in capsys.readouterr().out
@@ -259,7 +258,7 @@ def test_one_label_computed_in_two_ways_is_refused(systems, capsys):
         write(folder / "hyp", ["一只 狗 在 跑"] * 60)
         record = folder / "scores" / "test.json"
         score(folder / "hyp", systems / "ref", record, "--target-lang", language)
-    line = refusal(capsys, systems / "A/seed1", systems / "B/seed1", "--score", "sacreBLEU")
+    line = refused(capsys, systems / "A/seed1", systems / "B/seed1", "--score", "sacreBLEU")
     assert "error: test: sacreBLEU of A and B is computed in two ways" in line
     assert "|tok:13a|" in line and "|tok:zh|" in line
 
@@ -267,7 +266,7 @@ def test_one_label_computed_in_two_ways_is_refused(systems, capsys):
 def test_translations_that_are_not_those_scored_are_refused(systems, references, capsys):
     changed = systems / "B" / "seed2"
     write(changed / "hyp", noisy(references, 0.4, 9))
-    line = refusal(capsys, systems / "A", systems / "B", "--samples", "2")
+    line = refused(capsys, systems / "A", systems / "B", "--samples", "2")
     assert "error: test, seed2: tokenized BLEU was " in line
     score(changed / "hyp", systems / "ref", changed / "scores" / "test.json")
     accepted(systems)
@@ -278,7 +277,7 @@ def test_ensembles_with_a_model_in_common_are_no_two_runs(systems, capsys):
         (systems / name / "seed1").rename(systems / name / "seed1+2")
         (systems / name / "seed2").rename(systems / name / "seed1+2+3")
     named = f"{systems / 'A' / 'seed1+2+3'}: has the model of seed 1 in common with seed1+2:"
-    assert named in refusal(capsys, systems / "A", systems / "B")
+    assert named in refused(capsys, systems / "A", systems / "B")
     for name in "AB":
         (systems / name / "seed1+2+3").rename(systems / name / "seed3+4")
     accepted(systems)
@@ -309,7 +308,7 @@ def test_runs_of_other_settings_have_no_mean(systems, capsys):
         train = {"dropout": 0.3, "log-interval": seed}
         settle(b, seed, train=train, generate={"beam": beam})
     named = f"{b / 'seed2'}: made with other settings than seed1 (generate.beam: 5"
-    assert named in refusal(capsys, *both)
+    assert named in refused(capsys, *both)
     accepted(systems, "--seeds", "2")  # each is one run
     settle(b, 2, train=train, generate={"beam": 5})
     accepted(systems)
@@ -319,7 +318,7 @@ def test_runs_of_other_settings_have_no_mean(systems, capsys):
             path = b / f"seed{seed}" / "text" / "corpus.json"
             write(path, [json.dumps({"prepared": prepared})])
         if size:
-            assert "(data.settings.size: 1 -> 2)" in refusal(capsys, *both)
+            assert "(data.settings.size: 1 -> 2)" in refused(capsys, *both)
         else:
             accepted(systems)
     # What was put aside is no run of the system.
@@ -335,7 +334,7 @@ def test_references_that_have_other_lines_by_now_are_refused(systems, changed, o
     for record in systems.glob("*/*/scores/test.json"):
         named = rf'("{changed}": ".*/)ref"'
         record.write_text(re.sub(named, rf'\g<1>{other}"', record.read_text()))
-    line = refusal(capsys, systems / "A", systems / "B")
+    line = refused(capsys, systems / "A", systems / "B")
     count = {"short": 59, "long": 61}[other]
     assert "/hyp has 60 lines, " in line and f"{other} has {count}" in line
 
@@ -390,7 +389,7 @@ REFUSED = [
 def test_what_cannot_be_compared_is_named(systems, capsys, change, arguments, words):
     if change is not None:
         change(systems)
-    line = refusal(capsys, *(argument.replace("{}", str(systems)) for argument in arguments))
+    line = refused(capsys, *(argument.replace("{}", str(systems)) for argument in arguments))
     assert words.replace("{}", str(systems)) in line
 
 
@@ -418,11 +417,11 @@ def test_a_run_is_compared_with_a_file(systems, references, capsys):
     scores = systems / "A" / "seed1" / "scores"
     other = (scores / "test.json").read_text().replace('/ref"', '/others"')
     (scores / "test2.json").write_text(other)
-    line = refusal(capsys, one, file)
+    line = refused(capsys, one, file)
     assert "fits 2 of the run's test sets test (60), test2 (60)" in line
     assert list(run(systems, one, file, *options)) == ["sacreBLEU", "chrF", "TER"]
     write(systems / "ref3", ["something else"] * 60)
-    assert "ref3: fits none" in refusal(capsys, one, file, "--references", systems / "ref3")
+    assert "ref3: fits none" in refused(capsys, one, file, "--references", systems / "ref3")
 
 
 def test_beside_a_run_that_ignores_case_a_file_has_its_case_ignored_too(systems, references):
@@ -451,12 +450,12 @@ def test_a_copied_or_linked_seed_is_no_run_of_its_own(systems, capsys):
     accepted(systems)
     seed3 = systems / "B" / "seed3"
     shutil.copytree(systems / "B" / "seed1", seed3)
-    line = refusal(capsys, systems / "A", systems / "B")
+    line = refused(capsys, systems / "A", systems / "B")
     assert f"{seed3}: the run in it was made with seed 1" in line
     shutil.rmtree(seed3)
     # Without a record of the seed, a link is told by where it leads.
     (systems / "A" / "seed3").symlink_to(systems / "A" / "seed1", target_is_directory=True)
-    line = refusal(capsys, systems / "A", systems / "B")
+    line = refused(capsys, systems / "A", systems / "B")
     assert f"{systems / 'A' / 'seed3'}: is seed1 under another name" in line
 
 
@@ -467,7 +466,7 @@ def test_two_seeds_do_not_have_one_model(systems, capsys, name):
         (systems / "B" / seed / name).write_bytes(content)
     accepted(systems)
     shutil.copyfile(systems / "B" / "seed1" / name, systems / "B" / "seed2" / name)
-    line = refusal(capsys, systems / "A", systems / "B")
+    line = refused(capsys, systems / "A", systems / "B")
     assert f"{systems / 'B' / 'seed2' / name}: is the model of seed1" in line
 
 
@@ -482,12 +481,12 @@ def test_scores_of_another_run_are_told_by_what_the_run_ended_with(systems, caps
     run(systems, target, source, "--samples", "2")
     for file in ("hyp", "scores/test.json"):
         shutil.copyfile(source / file, target / file)
-    line = refusal(capsys, target, source)
+    line = refused(capsys, target, source)
     assert f"{target / 'scores' / 'test.json'}: tokenized BLEU is " in line
     # With that run's results as well, the steps say otherwise.
     shutil.copyfile(source / "results.json", target / "results.json")
     write(target / "steps" / "train.json", [json.dumps({"seconds": 77.0})])
-    line = refusal(capsys, target, source)
+    line = refused(capsys, target, source)
     assert f"{target / 'results.json'}: is of another run than " in line
 
 
@@ -501,5 +500,5 @@ def test_scores_that_are_none_are_named(systems, capsys, junk):
     path = systems / "A" / "seed1" / "scores" / "test.json"
     path.write_text(junk)
     (systems / "A" / "seed1" / "losses.json").write_text('[{"scored": 3}]')
-    line = refusal(capsys, systems / "A", systems / "B")
+    line = refused(capsys, systems / "A", systems / "B")
     assert len(line) < 400 and (str(path) in line or "losses.json" in line)

@@ -9,7 +9,8 @@ import shutil
 import compare_many
 import keep_runs
 import pytest
-from test_compare import WORDS, noisy, write
+from refusals import refusal
+from test_compare import WORDS, noisy, score, write
 
 from ea_fairseq.commands import average, compare, evaluate, plot
 from ea_fairseq.recipes.results.significance import holm
@@ -33,12 +34,9 @@ def make_run(work, name, seed, noise, epochs=2):
         references = [work / "data" / "tiny.de-en" / kind / f"{test_set}.en" for kind in PREPARED]
         lines = references[0].read_text().splitlines()
         write(run / f"{test_set}.hyp", noisy(lines, noise, len(name) + 100 * seed + number))
-        files = ["--hypotheses", run / f"{test_set}.hyp", "--target-lang", "en"]
-        files += ["--references", references[0], "--tokenized-references", references[1]]
-        scored = run / "scores" / f"{test_set}.json"
-        scored.parent.mkdir(exist_ok=True)
-        assert evaluate.main([str(part) for part in [*files, "--json", scored]]) == 0
-        scores[test_set] = json.loads(scored.read_text())
+        record, tokenized = run / "scores" / f"{test_set}.json", "--tokenized-references"
+        score(run / f"{test_set}.hyp", references[0], record, tokenized, references[1])
+        scores[test_set] = json.loads(record.read_text())
     prepared = {"settings": {"name": "tiny"}, "inputs": {"train.de": "0"}, "dictionary": {"de": 9}}
     write(run / "text" / "corpus.json", [json.dumps({"prepared": prepared, "codes": "not kept"})])
     settings = {"train": {"arch": name.partition(".")[0], "max-epoch": epochs}, "average": {}}
@@ -120,21 +118,16 @@ def test_keeping_again_changes_nothing_and_another_run_is_not_written_over(work,
     assert output.count("kept before: ") == 2
     assert f"not finished: {runs / 'ea.short' / 'seed3'}" in output
     make_run(work, "ea.short", 2, 0.4)
-    assert keep_runs.main(command) == 1
-    assert f"{kept / 'ea.short' / 'seed2'}: keeps another run" in capsys.readouterr().err
+    line = refusal(capsys, keep_runs.main, *command)
+    assert f"{kept / 'ea.short' / 'seed2'}: keeps another run" in line
     assert {path: path.read_bytes() for path in kept.glob("*/*/*")} == before
-    assert keep_runs.main([str(runs / "eb"), "--into", str(kept)]) == 1
-    assert keep_runs.main([command[0], "--into", str(work / "typo" / "kept")]) == 1
-    assert not (work / "typo").exists()
+    assert "no such folder" in refusal(capsys, keep_runs.main, runs / "eb", "--into", kept)
 
 
-def refused(work, capsys, *paths):
+def refused(work, capsys):
     """The one line in which comparing kept runs ends."""
-    capsys.readouterr()
-    kept = [str(work / "kept" / name) for name in ("plain.short", "ea.short")]
-    assert compare.main([*kept, "--work-dir", str(work)]) == 1
-    (line,) = capsys.readouterr().err.splitlines()
-    return line
+    kept = [work / "kept" / name for name in ("plain.short", "ea.short")]
+    return refusal(capsys, compare.main, *kept, "--work-dir", work)
 
 
 def test_other_references_than_those_of_the_scores_are_refused(work, capsys):
@@ -225,46 +218,29 @@ JUNK_KEPT = [
 @pytest.mark.parametrize(("keys", "value", "words"), JUNK + JUNK_KEPT)
 def test_what_is_no_run_is_refused_in_a_line(work, capsys, keys, value, words):
     run, kept = (work / name / "ea.short" / "seed1" for name in ("runs/tiny.de-en", "kept"))
-    into = str(work / "again")
-    pair = [str(work / "kept" / "plain.short"), str(kept.parent), "--work-dir", str(work)]
-    commands = [(kept, compare, pair), (kept, compare_many, pair)]
+    pair = [work / "kept" / "plain.short", kept.parent, "--work-dir", work]
+    commands = [(kept, compare.main, pair), (kept, compare_many.main, pair)]
     if (keys, value, words) in JUNK:
-        commands.append((run, keep_runs, [str(run), "--into", into]))
+        commands.append((run, keep_runs.main, [run, "--into", work / "again"]))
         if value is not ...:  # runs are compared without them
-            commands.append((run, compare, [str(run.parents[1] / "plain.short"), str(run)]))
+            commands.append((run, compare.main, [run.parents[1] / "plain.short", run]))
     for folder in {folder: None for folder, _, _ in commands}:
         change(folder / "results.json", keys, value)
-    for folder, program, arguments in commands:
-        capsys.readouterr()
-        assert program.main(arguments) == 1
-        (line,) = capsys.readouterr().err.splitlines()
+    for folder, main, arguments in commands:
+        line = refusal(capsys, main, *arguments)
         assert f"{folder / 'results.json'}: " in line and words in line, line
     assert not (work / "again").exists()
 
 
 def test_nothing_is_written_beside_what_is_kept(work, capsys):
-    """Names of test sets and languages become those of files."""
+    """Languages become names of files, as those of test sets do."""
     run = work / "runs" / "tiny.de-en" / "ea.short" / "seed1"
-    results, scored = run / "results.json", run / "scores" / "flickr.json"
-    before = results.read_text(), scored.read_text()
-    command = [str(run), "--into", str(work / "a" / "kept")]
-    (work / "a").mkdir()
-
-    def refusal():
-        files = set(work.rglob("*"))
-        assert keep_runs.main(command) == 1 and set(work.rglob("*")) == files
-        (line,) = capsys.readouterr().err.splitlines()
-        return line
-
-    name = "../../../escaped"
-    shutil.copyfile(scored, run / "scores" / f"{name}.json")
-    change(results, "scores", {name: json.loads(before[1])})
-    assert f"{results}: scores: '{name}' cannot name a file" in refusal()
-    results.write_text(before[0])
+    scored = run / "scores" / "flickr.json"
     change(scored, "target_lang", "../../x")
-    assert f"{scored}: target_lang: '../../x' cannot name a file" in refusal()
-    scored.write_text(before[1])
-    assert keep_runs.main(command) == 0
+    files = set(work.rglob("*"))
+    line = refusal(capsys, keep_runs.main, run, "--into", work / "again")
+    assert f"{scored}: target_lang: '../../x' cannot name a file" in line
+    assert set(work.rglob("*")) == files
 
 
 def cells(text, test_set, name):
@@ -328,41 +304,36 @@ def test_seeds_that_are_there_count_and_other_settings_are_told(work, capsys):
 
 def test_systems_that_do_not_compare_are_refused_in_a_line(work, capsys):
     runs = work / "runs" / "tiny.de-en"
-    text = runs / "other.short" / "seed1" / "text" / "corpus.json"
     for arguments, words in (
         ([runs, "--against", "plain.shrot"], "perhaps you meant plain.short (choose from "),
         ([runs / "plain.short"], "fewer than two systems"),
         ([runs, "--score", "BLUE"], "--score BLUE: "),
+        ([runs, "--samples", "0"], "--samples 0: choose at least 1"),
         ([work], f"{work}: no finished run in it"),
-        ([runs, work / "kept"], "give one of them"),
+        ([runs, work / "kept", "--work-dir", work], "give one of them"),
     ):
-        capsys.readouterr()
-        given = [str(argument) for argument in arguments]
-        assert compare_many.main([*given, "--work-dir", str(work), "--samples", "5"]) == 1
-        (line,) = capsys.readouterr().err.splitlines()
-        assert words in line, line
+        assert words in refusal(capsys, compare_many.main, "--samples", "5", *arguments)
     for name in ("seed1", "seed2"):
         text = runs / "other.short" / name / "text" / "corpus.json"
         text.write_text(text.read_text().replace("train.de", "train2.de"))
-    assert compare_many.main([str(runs), "--samples", "5"]) == 1
-    assert "trained on other data than" in capsys.readouterr().err
+    assert "trained on other data than" in refusal(capsys, compare_many.main, runs)
 
 
 def test_a_mistyped_folder_of_an_output_makes_no_folders(work, capsys):
     """Of a typing error nobody wants folders, and nothing is worked out for nothing."""
     runs = work / "runs" / "tiny.de-en"
     wrong = work / "typo" / "deeper" / "out.json"
-    pair = [str(runs / name / "seed1") for name in ("plain.short", "ea.short")]
-    texts = ["--translations", str(work / "a"), "--references", str(work / "a")]
+    pair = [runs / name / "seed1" for name in ("plain.short", "ea.short")]
+    texts = ["--translations", work / "a", "--references", work / "a"]
     write(work / "a", WORDS)
-    for program, arguments in (
-        (evaluate, [*texts, "--json", str(wrong)]),
-        (evaluate, [*texts, "--text", str(wrong)]),
-        (compare, [*pair, "--json", str(wrong)]),
-        (compare_many, [*pair, "--json", str(wrong)]),
-        (plot, [*pair, "--output", str(wrong.with_suffix(".png"))]),
-        (average, ["--inputs", *pair, "--output", str(wrong)]),
+    for program, *arguments in (
+        (evaluate, *texts, "--json", wrong),
+        (evaluate, *texts, "--text", wrong),
+        (compare, *pair, "--json", wrong),
+        (compare_many, *pair, "--json", wrong),
+        (keep_runs, *pair, "--into", wrong),
+        (plot, *pair, "--output", wrong.with_suffix(".png")),
+        (average, "--inputs", *pair, "--output", wrong),
     ):
-        assert program.main(arguments) == 1
-        assert f"{wrong.parent} is no folder; make it" in capsys.readouterr().err
+        assert f"{wrong.parent} is no folder; make it" in refusal(capsys, program.main, *arguments)
         assert not (work / "typo").exists()

@@ -3,6 +3,7 @@
 import json
 import math
 import re
+import shutil
 from types import SimpleNamespace
 
 import attention_statistics as command
@@ -12,6 +13,7 @@ import torch
 from fairseq.checkpoint_utils import load_model_ensemble_and_task
 from fairseq.tasks.language_modeling import LanguageModelingTask
 from fairseq_commands import run
+from refusals import refusal
 from small_folders import write_language_model
 from small_models import EOS, PAD, dictionary, padded, sentences
 from test_language_model import build_strong
@@ -50,7 +52,7 @@ def test_a_language_model_has_no_pair_of_sentences():
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory):
     """The folders of two runs, of fairseq's own model and of an EA model, as ea-recipe leaves them,
-    and lines to read."""
+    lines to read, and what is neither."""
     folder = tmp_path_factory.mktemp("runs")
     for name, arch in {"plain": "transformer_lm_lite", "ea": "ea_transformer_lm_lite"}.items():
         (folder / name / "text").mkdir(parents=True)
@@ -59,6 +61,9 @@ def runs(tmp_path_factory):
         (folder / name / "averaged.pt").write_bytes(checkpoint.read_bytes())
     lines = (corpus().parent / "test").read_text().splitlines()[:6]
     (folder / "lines").write_text("".join(f"{line}\n" for line in lines))
+    (folder / "empty").write_text("\n \n\n")
+    shutil.copytree(folder / "ea" / "text", folder / "unfinished" / "text")
+    write_language_model(folder / "model")
     return folder
 
 
@@ -102,49 +107,29 @@ def test_two_language_models_stand_side_by_side(runs, capsys):
     assert (runs / "picture.png").stat().st_size > 1000
 
 
+OF_A_RUN = "{}/ea/.*: is of a language model's run: give the run's folder, {}/ea$"
+
+
 @pytest.mark.parametrize(
-    "change, options, message",
+    ("given", "text", "options", "message"),
     [
-        (None, ["--tokens-per-sample", "25"], "reads 24 tokens, and .* 25"),
-        (None, ["--tokens-per-sample", "0"], "choose at least 1"),
-        ("averaged.pt", [], "no model in it"),
+        ("ea", "lines", ["--tokens-per-sample", "25"], "{}/ea: reads 24 tokens, and .* 25"),
+        ("ea", "lines", ["--tokens-per-sample", "0"], "choose at least 1"),
+        ("ea", "empty", [], "{}/empty: no text in it"),
+        ("unfinished", "lines", [], "no model in it"),
+        ("ea/model", "lines", [], OF_A_RUN),
+        ("ea/averaged.pt", "lines", [], OF_A_RUN),
+        ("ea/checkpoints/checkpoint_best.pt", "lines", [], OF_A_RUN),
+        ("model", "lines", [], "holds a language model: give the folder of its run"),
     ],
 )
-def test_mistakes_end_in_one_line(runs, tmp_path, capsys, change, options, message):
-    folder = tmp_path / "run"
-    (folder / "text").mkdir(parents=True)
-    (folder / "text" / "dict.txt").write_bytes((runs / "ea" / "text" / "dict.txt").read_bytes())
-    if change is None:
-        (folder / "averaged.pt").write_bytes((runs / "ea" / "averaged.pt").read_bytes())
-    assert command.main([str(folder), "--test", str(runs / "lines"), *options]) == 1
-    (line,) = capsys.readouterr().err.strip().splitlines()
+def test_mistakes_end_in_one_line(runs, capsys, given, text, options, message):
+    line = refusal(capsys, command.main, runs / given, "--test", runs / text, *options)
     assert line.startswith("attention_statistics.py: error: ")
-    assert re.search(message, line)
+    assert re.search(message.replace("{}", str(runs)), line)
 
 
 HINTS = [[0, 0, 2], [], [0, 1, 1, 3, 2, 0]]
-
-
-@pytest.mark.parametrize("given", ["model", "averaged.pt", "checkpoints/checkpoint_best.pt"])
-def test_what_lies_in_a_run_is_refused_with_the_runs_folder(runs, capsys, given):
-    path = runs / "ea" / given
-    assert command.main([str(path), "--test", str(runs / "lines")]) == 1
-    message = f"{path}: is of a language model's run: give the run's folder, {runs / 'ea'}\n"
-    assert capsys.readouterr().err == f"attention_statistics.py: error: {message}"
-
-
-def test_a_language_models_folder_alone_is_refused(runs, tmp_path, capsys):
-    model = write_language_model(tmp_path / "model")
-    assert command.main([str(model), "--test", str(runs / "lines")]) == 1
-    error = capsys.readouterr().err
-    assert "holds a language model: give the folder of its run" in error and error.count("\n") == 1
-
-
-def test_empty_lines_alone_are_no_text(runs, tmp_path, capsys):
-    (tmp_path / "empty").write_text("\n \n\n")
-    assert command.main([str(runs / "ea"), "--test", str(tmp_path / "empty")]) == 1
-    error = capsys.readouterr().err
-    assert error == f"attention_statistics.py: error: {tmp_path / 'empty'}: no text in it\n"
 
 
 def guided(tmp_path, mode="eos", lines=HINTS):

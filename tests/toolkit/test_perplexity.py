@@ -5,6 +5,7 @@ import math
 import random
 
 import pytest
+from refusals import refusal
 
 from ea_fairseq.commands import compare
 from ea_fairseq.files import write_json
@@ -12,7 +13,6 @@ from ea_fairseq.recipes.results.perplexity import (
     LossMeasure,
     ScoredText,
     check_units,
-    read_losses,
     scored_text,
     write_losses,
 )
@@ -139,12 +139,6 @@ def test_a_hopeless_model_has_an_infinite_perplexity_and_no_traceback():
     assert mean_and_deviation([found["score"], 3.0]) == "inf ± nan"
 
 
-def test_losses_are_read_as_they_were_written(tmp_path):
-    written = [measure([1.5, 2.5], [2, 1]), measure([1.0, 2.0, 0.25], [1, 1, 1], context=8)]
-    write_losses(tmp_path / "losses" / "test.json", written)
-    assert read_losses(tmp_path / "losses" / "test.json") == written
-
-
 @pytest.fixture
 def runs(tmp_path):
     """Writes a run: system, seed and the losses of its blocks."""
@@ -169,33 +163,32 @@ def losses(level, seed):
     return [count * (level + generator.uniform(-0.3, 0.3)) for count in UNITS]
 
 
-def test_two_language_models_are_compared_block_by_block(tmp_path, runs, capsys):
-    first, second = runs("A", 1, losses(2, 1), UNITS), runs("B", 1, losses(1.5, 2), UNITS)
+def compared(tmp_path, first, second):
+    """Rows of a comparison."""
     assert compare.main([first, second, "--json", str(tmp_path / "out.json")]) == 0
-    (row,) = json.loads((tmp_path / "out.json").read_text())["rows"]
-    perplexity = [math.exp(sum(losses(*of)) / sum(UNITS)) for of in ((2, 1), (1.5, 2))]
-    assert row["sentences"] == len(UNITS)
-    assert row["difference"]["observed"] == pytest.approx(perplexity[1] - perplexity[0])
-    low, high = row["difference"]["interval"]
-    assert low < row["difference"]["observed"] < high < 0
-    assert row["difference"]["p"] < 0.05
-    assert "p is about the choice of blocks" in capsys.readouterr().out
+    return json.loads((tmp_path / "out.json").read_text())["rows"]
 
 
 @pytest.mark.parametrize("unit, digits", [("word", 2), ("character", 4)])
-def test_bits_per_character_are_shown_with_more_digits_than_perplexities(
-    runs, capsys, unit, digits
-):
-    first, second = (runs(name, 1, losses(2, n), UNITS, unit=unit) for n, name in enumerate("AB"))
-    assert compare.main([first, second, "--samples", "5"]) == 0
-    cells = [cell.strip() for cell in capsys.readouterr().out.splitlines()[-3].split("|")]
+def test_two_language_models_are_compared_block_by_block(tmp_path, runs, capsys, unit, digits):
+    levels = {"A": (2, 1), "B": (1.5, 2)}
+    folders = [runs(name, 1, losses(*of), UNITS, unit=unit) for name, of in levels.items()]
+    (row,) = compared(tmp_path, *folders)
+    means = [sum(losses(*of)) / sum(UNITS) for of in levels.values()]
+    scores = [math.exp(mean) if unit == "word" else mean / math.log(2) for mean in means]
+    assert row["sentences"] == len(UNITS)
+    assert row["difference"]["observed"] == pytest.approx(scores[1] - scores[0])
+    low, high = row["difference"]["interval"]
+    assert low < row["difference"]["observed"] < high < 0
+    assert row["difference"]["p"] < 0.05
+    printed = capsys.readouterr().out
+    assert "p is about the choice of blocks" in printed
+    # Bits per character have more digits than perplexities.
+    cells = [cell.strip() for cell in printed.splitlines()[-3].split("|")]
     numbers = [*cells[3:6], *cells[6].split(" to ")]
     assert [len(number.partition(".")[2]) for number in numbers] == [digits] * 5
-    scores = [float(number) for number in numbers[:2]]
-    for score, n in zip(scores, (0, 1), strict=True):
-        mean = sum(losses(2, n)) / sum(UNITS)
-        expected = math.exp(mean) if unit == "word" else mean / math.log(2)
-        assert score == pytest.approx(expected, abs=0.51 * 10**-digits)
+    shown = [float(number) for number in numbers[:2]]
+    assert shown == pytest.approx(scores, abs=0.51 * 10**-digits)
 
 
 def test_a_context_window_has_blocks_of_its_own(tmp_path, runs, capsys):
@@ -203,8 +196,7 @@ def test_a_context_window_has_blocks_of_its_own(tmp_path, runs, capsys):
     for name, level in (("A", 2), ("B", 1.5)):
         both = [measure(losses(level, 1), UNITS), measure([3 * level, level], [30, 26], context=8)]
         write_losses(tmp_path / name / "seed1" / "losses" / "test.json", both)
-    assert compare.main([*folders, "--json", str(tmp_path / "out.json")]) == 0
-    rows = json.loads((tmp_path / "out.json").read_text())["rows"]
+    rows = compared(tmp_path, *folders)
     assert [row["sentences"] for row in rows] == [len(UNITS), 2]
     perplexity = [math.exp(4 * level / 56) for level in (2, 1.5)]
     assert rows[1]["difference"]["observed"] == pytest.approx(perplexity[1] - perplexity[0])
@@ -228,12 +220,11 @@ def test_a_language_model_does_not_differ_from_itself_and_seeds_count(tmp_path, 
 )
 def test_what_was_scored_otherwise_does_not_compare(runs, other, capsys):
     first, second = runs("A", 1, losses(2, 1), UNITS), runs("B", 1, losses(2, 2), **other)
-    assert compare.main([first, second]) == 1
-    (line,) = capsys.readouterr().err.strip().splitlines()
+    line = refusal(capsys, compare.main, first, second)
     assert "no score in common" in line if "unit" in other else "of A and B differ" in line
 
 
 def test_a_file_of_translations_is_no_language_model(tmp_path, runs, capsys):
     (tmp_path / "text").write_text("a line\n")
-    assert compare.main([runs("A", 1, losses(2, 1), UNITS), str(tmp_path / "text")]) == 1
-    assert "language model's run" in capsys.readouterr().err
+    run = runs("A", 1, losses(2, 1), UNITS)
+    assert "language model's run" in refusal(capsys, compare.main, run, tmp_path / "text")

@@ -6,6 +6,7 @@ import logging
 import pytest
 from fairseq.logging import progress_bar as bars
 from matplotlib import image, pyplot
+from refusals import refusal
 
 from ea_fairseq.commands import plot
 from ea_fairseq.recipes.results.curve_pictures import draw_seeds
@@ -152,9 +153,8 @@ def test_a_recipes_folder_stands_for_all_its_seeds(tmp_path, capsys):
         results = tmp_path / "recipe" / f"seed{seed}" / "results.json"
         results.write_text(json.dumps({"settings": settings}))
     words = [str(tmp_path / "recipe"), "--output", str(tmp_path / "curves.png")]
-    assert plot.main(words) == 1
-    error = capsys.readouterr().err
-    assert f"{found[1]}: made with other settings than seed1 (train.dropout: 0.1" in error
+    line = refusal(capsys, plot.main, *words)
+    assert f"{found[1]}: made with other settings than seed1 (train.dropout: 0.1" in line
     assert plot.main([*words, "--seeds", "2"]) == 0
 
 
@@ -217,8 +217,7 @@ def test_what_cannot_be_drawn_is_an_error_and_no_picture(tmp_path, capsys, name,
     (tmp_path / "empty").touch()
     (tmp_path / "other").write_text("no losses here\n")
     (tmp_path / "folder").mkdir()
-    assert plot.main([str(tmp_path / name), "--output", str(tmp_path / picture)]) == 1
-    (line,) = capsys.readouterr().err.splitlines()
+    line = refusal(capsys, plot.main, tmp_path / name, "--output", tmp_path / picture)
     assert words in line and not (tmp_path / picture).exists()
 
 

@@ -4,6 +4,7 @@ import json
 
 import pytest
 import time_to_match
+from refusals import refusal
 
 COMMAND = "$ OMP_NUM_THREADS={} python -m fairseq_cli.train bin --seed 1"
 BEGINS = "fairseq_cli.train | max tokens per device = 100 and max sentences per device = None"
@@ -27,6 +28,16 @@ def rows_of(tmp_path, *names, options=()):
     paths = [str(tmp_path / name) for name in names]
     assert time_to_match.main([*paths, *options, "--json", str(output)]) == 0
     return json.loads(output.read_text())
+
+
+def refused(tmp_path, capsys, first, second):
+    return refusal(capsys, time_to_match.main, tmp_path / first, tmp_path / second)
+
+
+def ends(run):
+    """Have a training end, which has a record of its steps."""
+    (run / "steps").mkdir(exist_ok=True)
+    (run / "steps" / "train.json").touch()
 
 
 def test_it_is_the_first_validation_as_good_as_the_first_best_one(tmp_path, capsys):
@@ -84,10 +95,8 @@ def test_runs_of_other_settings_have_no_mean_and_what_two_systems_differ_in_is_p
         folder = write_log(tmp_path / name / f"seed{seed}", [9.0, 5.0])
         settings = {"train": {"arch": name, "dropout": dropout}}
         (folder / "results.json").write_text(json.dumps({"settings": settings}))
-    assert time_to_match.main([str(tmp_path / "A"), str(tmp_path / "B")]) == 1
-    error = capsys.readouterr().err
     named = f"{tmp_path / 'B' / 'seed2'}: made with other settings than seed1 (train.dropout: "
-    assert named in error and error.count("\n") == 1
+    assert named in refused(tmp_path, capsys, "A", "B")
     rows_of(tmp_path, "A", "B", options=["--seeds", "1"])
     assert "\nA -> B: train.arch: A -> B\n" in capsys.readouterr().out
 
@@ -113,43 +122,32 @@ def test_without_a_number_of_threads_there_are_no_core_hours(tmp_path, capsys):
 def test_a_training_that_may_yet_be_better_is_refused(tmp_path, capsys):
     for name, last in (("A", 5.0), ("B", 6.0), ("C", 4.0)):
         (write_log(tmp_path / name, [9.0, last]) / "steps").mkdir()
-    paths = [str(tmp_path / name) for name in "ABC"]
-    assert time_to_match.main(paths[:2]) == 1
-    assert f"{paths[0]}: its training has not ended" in capsys.readouterr().err
-    (tmp_path / "A" / "steps" / "train.json").write_text("{}")
-    assert time_to_match.main(paths[:2]) == 1
-    assert f"{paths[1]}: its training has not ended" in capsys.readouterr().err
-    assert time_to_match.main([paths[0], paths[2]]) == 0  # what it has reached it has reached
-    (tmp_path / "B" / "steps" / "train.json").write_text("{}")
-    assert time_to_match.main(paths[:2]) == 0
+    for name in "AB":
+        named = f"{tmp_path / name}: its training has not ended"
+        assert named in refused(tmp_path, capsys, "A", "B")
+        ends(tmp_path / name)
+    rows_of(tmp_path, "A", "C")  # what it has reached it has reached
+    rows_of(tmp_path, "A", "B")
     assert "B did not reach it" in capsys.readouterr().out
 
 
 def test_runs_that_do_not_compare_are_named(tmp_path, capsys):
     a = write_log(tmp_path / "A" / "seed1", [9.0])
     write_log(tmp_path / "B" / "seed2", [9.0])
-
-    def error(first, second):
-        assert time_to_match.main([str(tmp_path / first), str(tmp_path / second)]) == 1
-        message = capsys.readouterr().err
-        assert message.count("\n") == 1
-        return message
-
-    assert "no seed in common" in error("A", "B")
-    assert f"{tmp_path / 'C'}: no run" in error("A/seed1", "C")
+    assert "no seed in common" in refused(tmp_path, capsys, "A", "B")
+    assert f"{tmp_path / 'C'}: no run" in refused(tmp_path, capsys, "A/seed1", "C")
     log = a / "logs" / "train.log"
     log.write_text(log.read_text().replace("valid_ppl", "valid_other"))
-    assert "no perplexities" in error("A/seed1", "B/seed2")
+    assert "no perplexities" in refused(tmp_path, capsys, "A/seed1", "B/seed2")
 
 
 def test_perplexities_of_other_data_do_not_compare(tmp_path, capsys):
     for name in "AB":
         run = write_log(tmp_path / name / "seed1", [9.0, 8.0])
-        (run / "steps").mkdir()
-        (run / "steps" / "train.json").touch()  # it has ended
+        ends(run)
         prepared = {"settings": {"subword_size": name}, "versions": {"babel": name}}
         (run / "text").mkdir()
         (run / "text" / "corpus.json").write_text(json.dumps({"prepared": prepared}))
-    assert time_to_match.main([str(tmp_path / name) for name in "AB"]) == 1
-    assert "B/seed1: was trained on other data than " in capsys.readouterr().err
+    line = refused(tmp_path, capsys, "A", "B")
+    assert "B/seed1: was trained on other data than " in line
     rows_of(tmp_path, "A", "A")
