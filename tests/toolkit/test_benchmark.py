@@ -11,16 +11,19 @@ import benchmark
 import benchmark_variants
 import pytest
 import torch
-from benchmarks import isa, models
+from benchmarks import huggingface, isa, models
 from benchmarks.models import PAD, Setting, Training, batch
 from benchmarks.timing import Comparison, alternate
 from fairseq.models import FairseqEncoderDecoderModel
+from torch.utils.flop_counter import FlopCounterMode
+from transformers import BertConfig, BertModel
 
 from ea_fairseq.attention.variants.evolving import EvolvingLogits
 from ea_fairseq.kernels.cpp.build import compiler
 
 SCRIPTS = Path(benchmark.__file__).parent
 SMALL = Setting(vocabulary=50, threads=1)
+NO_GPU = pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
 
 
 def test_models_work_alternately_after_a_warm_up():
@@ -56,9 +59,8 @@ def test_torch_alone_wins_only_by_more_than_times_vary(other, alone, loses):
 def test_compiled_slower_than_torch_is_an_error(capsys):
     row = {"what": "a step", "unit": "ms", "other": 2.0, "alone": 1.0, "loses_to_torch": True}
     assert benchmark.print_losses([row, {**row, "loses_to_torch": False}, {"unit": "MiB"}])
-    assert capsys.readouterr().err == (
-        "error: a step: compiled is slower: 2 ms, torch alone 1 ms\n"
-    )
+    error = capsys.readouterr().err
+    assert error == "error: a step: compiled is slower: 2 ms, torch alone 1 ms\n"
     assert not benchmark.print_losses([])
 
 
@@ -112,20 +114,10 @@ def test_writes_table_and_json(tmp_path, capsys, monkeypatch):
     monkeypatch.setattr(benchmark, "LENGTHS", (4,))
     monkeypatch.setattr(models, "batch", lambda length, _, setting: batch(length, 64, setting))
     path = tmp_path / "figures.json"
-    command = [
-        "length",
-        "--rounds",
-        "1",
-        "--threads",
-        "1",
-        "--vocabulary",
-        "20",
-        "--json",
-        str(path),
-    ]
+    command = "length --rounds 1 --threads 1 --vocabulary 20 --json".split()
     threads = torch.get_num_threads()
     try:
-        assert benchmark.main(command) == 0
+        assert benchmark.main([*command, str(path)]) == 0
     finally:
         torch.set_num_threads(threads)
     assert "| training step, length 4 |" in capsys.readouterr().out
@@ -212,24 +204,52 @@ def test_models_of_runs_are_measured_with_their_options(monkeypatch, tmp_path):
 @pytest.mark.parametrize(
     "arguments, message",
     [
-        (["speed"], "speed: no such suite; choices: train, length, memory, decode, growth"),
-        (["--suite", "speed"], "speed: no such suite; choices: train, length, memory, decode"),
-        (["--rounds", "0"], "--rounds 0 is too small"),
-        (["--profile", "--json", "x"], "--json x: --profile prints alone; leave it out"),
-        (["lm", "--inductor"], "lm: --inductor has no suites; leave it out"),
-        (["--arch", "lstm"], "--arch lstm: choose from "),
-        (["--device", "cuda"], "--device cuda: torch sees no GPU"),
-        (
-            ["--arch", "nonsense", "--baseline", "transformer", "train"],
-            "nonsense: no such",
-        ),
+        ("speed", "speed: no such suite; choices: train, length, memory, decode, growth"),
+        ("--suite speed", "speed: no such suite; choices: train, length, memory, decode"),
+        ("--rounds 0", "--rounds 0 is too small"),
+        ("--profile --json x", "--json x: --profile prints alone; leave it out"),
+        ("lm --inductor", "lm: --inductor has no suites; leave it out"),
+        ("--arch lstm", "--arch lstm: choose from "),
+        ("--arch nonsense --baseline transformer train", "nonsense: no such"),
+        pytest.param("--device cuda", "--device cuda: torch sees no GPU", marks=NO_GPU),
     ],
 )
 def test_wrong_options_are_named(arguments, message, capsys):
-    if "cuda" in arguments and torch.cuda.is_available():
-        pytest.skip("there is a GPU")
     try:
-        assert benchmark.main(arguments) != 0
+        assert benchmark.main(arguments.split()) != 0
     except SystemExit as stop:
         assert stop.code != 0
     assert message in capsys.readouterr().err
+
+
+def test_added_parameters_are_those_of_the_convolutions():
+    assert huggingface.added_parameters(huggingface.SIZES["BERT-Base"]) == 12 * 1308
+    assert huggingface.added_parameters(huggingface.SIZES["T5-Base"]) == 36 * 1308
+
+
+def test_multiplications_are_those_that_torch_counts():
+    config = BertConfig(
+        **dict(hidden_size=16, num_hidden_layers=2, num_attention_heads=2),
+        **dict(intermediate_size=24, vocab_size=30),
+    )
+    make = partial(BertModel, config, add_pooling_layer=False)
+    size = huggingface.Size(make, {"encoder": 2}, *(2, 16, ("", "")))
+    model = size.make()
+    model.set_attn_implementation("eager")
+    with FlopCounterMode(display=False) as counter:
+        model(torch.zeros(1, 7, dtype=torch.long))
+    plain, added = huggingface.multiplications(size, 7)
+    assert counter.get_total_flops() == 2 * plain
+    assert added == 2 * 49 * (2 * 2 * 9)  # layers, pixels, weights
+
+
+def test_models_of_transformers_are_compared_and_every_size_of_the_papers_is_printed(capsys):
+    options = "hf --layers 1 --tokens 4 --batch 1 --rounds 1"
+    assert benchmark.main(options.split()) == 0
+    printed = capsys.readouterr().out.splitlines()
+    assert [line.split(":")[0] for line in printed] == ["training", "inference"]
+    assert all("times eager" in line for line in printed)
+    assert benchmark.main(["hf", "--sizes"]) == 0
+    printed = capsys.readouterr().out
+    assert all(f"| {name} |" in printed for name in huggingface.SIZES)
+    assert "109.5M | 15,696" in printed and "335.1M | 55,680" in printed

@@ -16,6 +16,8 @@ from time_limit import running, wait_for
 
 from ea_fairseq.files import read_json
 
+NO_GPU = pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
+
 
 def reported(out):
     return read_json(out / "report.json"), (out / "report.md").read_text(encoding="utf-8")
@@ -49,10 +51,11 @@ def test_parts_that_fail_do_not_stop_the_others(monkeypatch, tmp_path):
     assert check(monkeypatch, tmp_path, {"three": fine}) == 0
 
 
-def test_what_was_found_before_a_stop_is_kept(monkeypatch, tmp_path, capsys):
-    def stopped(check):
-        raise KeyboardInterrupt
+def stopped(check):
+    raise KeyboardInterrupt
 
+
+def test_what_was_found_before_a_stop_is_kept(monkeypatch, tmp_path, capsys):
     assert check(monkeypatch, tmp_path, {"one": fine, "two": stopped, "three": fine}) == 130
     report, _ = reported(tmp_path / "out")
     assert list(report) == ["one"]
@@ -144,7 +147,7 @@ def test_figures_are_not_taken_for_our_kernels_where_torch_runs(monkeypatch, tmp
     assert check_gpu.kernels(check_gpu.Check(tmp_path, 60)) == {"way": "triton"}
 
 
-@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
+@NO_GPU
 def test_commands_are_those_of_the_scripts(monkeypatch, tmp_path, capsys):
     """With a GPU they would run: all that they lack here is one."""
     mains = {
@@ -163,27 +166,28 @@ def test_commands_are_those_of_the_scripts(monkeypatch, tmp_path, capsys):
 
     monkeypatch.setattr(check_gpu.Check, "run", run)
     commands = check_gpu.Check(tmp_path, 60)
+    others = check_gpu.trainings, check_gpu.several, check_gpu.tests, check_gpu.kernels
     for part in check_gpu.parts(on_gpu=True).values():
-        if part not in (
-            *(check_gpu.trainings, check_gpu.several),
-            *(check_gpu.tests, check_gpu.kernels),
-        ):
-            try:
+        if part not in others:
+            with contextlib.suppress(Failed):
                 part(commands)
-            except Failed:
-                pass
     assert len(met) == 9  # losses, a profile, inductor, and two sizes in three types
 
 
-@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
-def test_the_command_runs_in_any_python_that_has_what_it_needs(tmp_path):
-    done = subprocess.run(
-        ["bash", "scripts/check_gpu.sh", "--out", str(tmp_path), "--seconds", "0.1"],
+def shell_script(python, *arguments):
+    """check_gpu.sh with a Python of one's own."""
+    return subprocess.run(
+        ["bash", "scripts/check_gpu.sh", *map(str, arguments)],
         cwd=check_gpu.ROOT,
-        env={**os.environ, "EA_PYTHON": sys.executable},
+        env={**os.environ, "EA_PYTHON": str(python)},
         capture_output=True,
         text=True,
     )
+
+
+@NO_GPU
+def test_the_command_runs_in_any_python_that_has_what_it_needs(tmp_path):
+    done = shell_script(sys.executable, "--out", tmp_path, "--seconds", "0.1")
     assert done.returncode == 1, done.stderr  # the time was short
     assert done.stdout.startswith("torch sees no GPU here: only the kernels' tests run")
     assert reported(tmp_path)[0]["tests, interpreted"]["failed"] == "no time was left"
@@ -200,19 +204,13 @@ def test_the_command_wants_a_folder_and_a_python_that_has_torch(tmp_path):
     ):
         python.write_text(f"#!/bin/sh\n{does}\n")
         python.chmod(0o755)
-        done = subprocess.run(
-            ["bash", "scripts/check_gpu.sh", *arguments],
-            cwd=check_gpu.ROOT,
-            env={**os.environ, "EA_PYTHON": str(python)},
-            capture_output=True,
-            text=True,
-        )
+        done = shell_script(python, *arguments)
         assert done.returncode == 2 and said in done.stderr
     assert not (check_gpu.ROOT / "x").exists()
 
 
 @pytest.mark.thorough
-@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
+@NO_GPU
 def test_a_terminated_check_ends_what_it_began_and_keeps_the_rest(tmp_path):
     command = [sys.executable, "scripts/check_gpu.py", "--out", str(tmp_path), "--seconds", "99"]
     process = subprocess.Popen(command, cwd=check_gpu.ROOT, stderr=subprocess.PIPE, text=True)
