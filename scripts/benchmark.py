@@ -210,17 +210,6 @@ def profile(archs: tuple[str, str], setting: Any, suites: list[str], lines: int)
             print(profiler.key_averages().table(sort_by=key, row_limit=lines))
 
 
-def inductor(arch: str, setting: Any, rounds: int) -> list[dict[str, Any]]:
-    """Prints what torch.compile makes of an attention, beside torch alone and our kernels.
-
-    Raises:
-        ValueError: for other architectures than evolving attention's
-    """
-    from benchmarks.compiled import compare, print_table
-
-    return print_table(compare(arch, LENGTHS, 4096, rounds, setting))
-
-
 def _row(what: str, times: Any) -> dict[str, Any]:
     return {
         "what": what,
@@ -379,7 +368,9 @@ def main(argv: list[str] | None = None) -> int:
     rows, beside, failed = [], [], []
     try:
         if args.inductor:
-            rows = inductor(args.arch, setting, args.rounds)
+            from benchmarks.compiled import compare_and_print
+
+            rows = compare_and_print(args.arch, LENGTHS, 4096, args.rounds, setting)
             write_report(args.json, archs, setting, rows)
             return 0
         if args.profile:

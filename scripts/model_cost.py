@@ -41,17 +41,13 @@ def main(argv: list[str] | None = None) -> int:
 
     from ea_fairseq.models.cost import cost, every_architecture, parse  # take torch and fairseq
 
-    try:
-        import_user_dir(args.user_dir)
-    except ValueError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 1
-    archs = args.arch or every_architecture()
     for name in ("src_len", "tgt_len"):
         if getattr(args, name) < 1:
             parser.error(f"--{name.replace('_', '-')} must be at least 1")
     options = dict(_option(text) for text in args.set)
     try:
+        import_user_dir(args.user_dir)
+        archs = args.arch or every_architecture()
         for arch in archs:
             if unknown := parse(arch, options)[1]:
                 raise ValueError(f"{unknown[0]}: no such option of --arch {arch}")

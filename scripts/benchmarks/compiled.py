@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -17,10 +17,12 @@ SIZES = {"ea_transformer_lite": (4, 40), "ea_transformer_base": (8, 64)}
 WAYS = ("torch alone", "inductor", "our kernels")
 
 
-def compare(
+def compare_and_print(
     arch: str, lengths: tuple[int, ...], tokens: int, rounds: int, setting: Setting
-) -> Iterator[dict[str, Any]]:
+) -> list[dict[str, Any]]:
     """Medians of forward and backward, taken in turn, with the carry of the layer below.
+
+    They are printed in Markdown, a line as soon as it is measured.
 
     Args:
         arch: one of SIZES
@@ -36,6 +38,9 @@ def compare(
 
     if arch not in SIZES:
         raise ValueError(f"inductor: knows {', '.join(SIZES)}, not {arch}")
+    print(f"| attention, length | {' | '.join(f'{way}, ms' for way in WAYS)} | inductor / ours |")
+    print("|---|---|---|---|---|")
+    found = []
     for attention in ATTENTIONS:
         for length in lengths:
             work = _ways(attention, *SIZES[arch], max(1, tokens // length), length, setting)
@@ -47,7 +52,11 @@ def compare(
                 for name, run in work.items():
                     times[name].append(timed(run, setting.device))
             seconds = {name: statistics.median(each) for name, each in times.items()}
-            yield {"attention": attention, "length": length, "seconds": seconds}
+            found.append({"attention": attention, "length": length, "seconds": seconds})
+            cells = " | ".join(f"{1e3 * seconds[way]:,.2f}" for way in WAYS)
+            ratio = seconds["inductor"] / seconds["our kernels"]
+            print(f"| {attention}, {length} | {cells} | {ratio:.2f} |", flush=True)
+    return found
 
 
 def _ways(
@@ -90,17 +99,3 @@ def _ways(
         "inductor": lambda: alone(compiled),
         "our kernels": lambda: step(attend),
     }
-
-
-def print_table(rows: Iterator[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Markdown, a line as soon as it is measured; returns the rows."""
-    print(f"| attention, length | {' | '.join(f'{way}, ms' for way in WAYS)} | inductor / ours |")
-    print("|---|---|---|---|---|")
-    found = []
-    for row in rows:
-        seconds = [row["seconds"][way] for way in WAYS]
-        times = " | ".join(f"{1e3 * each:,.2f}" for each in seconds)
-        what = f"{row['attention']}, {row['length']}"
-        print(f"| {what} | {times} | {seconds[1] / seconds[2]:.2f} |", flush=True)
-        found.append(row)
-    return found

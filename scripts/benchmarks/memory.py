@@ -48,25 +48,21 @@ def _measure(
     arch: str, length: int, tokens: int, setting: Setting, make: Batch, alone: bool
 ) -> int:
     with torch_alone() if alone else contextlib.nullcontext():
-        return _peak(arch, length, tokens, setting, make)
-
-
-def _peak(arch: str, length: int, tokens: int, setting: Setting, make: Batch) -> int:
-    torch.set_num_threads(setting.threads)
-    # What libraries allocate once, at their first use, is not the step's.
-    Training(arch, setting).step(make(8, 64, setting))
-    sample = make(length, tokens, setting)
-    if setting.device == "cuda":
-        gc.collect()  # earlier models may wait in circles of references
-        torch.cuda.synchronize()
-        torch.cuda.reset_peak_memory_stats()
-        before = torch.cuda.memory_allocated()
-    else:
-        CLEAR.write_text("5")
-        before = _status("VmRSS")
-    training = Training(arch, setting)
-    for _ in range(2):
-        training.step(sample)
+        torch.set_num_threads(setting.threads)
+        # What libraries allocate once, at their first use, is not the step's.
+        Training(arch, setting).step(make(8, 64, setting))
+        sample = make(length, tokens, setting)
+        if setting.device == "cuda":
+            gc.collect()  # earlier models may wait in circles of references
+            torch.cuda.synchronize()
+            torch.cuda.reset_peak_memory_stats()
+            before = torch.cuda.memory_allocated()
+        else:
+            CLEAR.write_text("5")
+            before = _status("VmRSS")
+        training = Training(arch, setting)
+        for _ in range(2):
+            training.step(sample)
     peak = torch.cuda.max_memory_allocated() if setting.device == "cuda" else _status("VmHWM")
     return peak - before
 

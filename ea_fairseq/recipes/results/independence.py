@@ -36,7 +36,9 @@ def check_independent(folders: Sequence[Path]) -> None:
         if first.resolve() == second.resolve():
             raise ValueError(f"{second}: is {first.name} under another name")
         for name in _MODELS:
-            if _are_the_same(first / name, second / name):
+            models = first / name, second / name
+            # Those that differ do so early.
+            if all(path.is_file() for path in models) and filecmp.cmp(*models, shallow=False):
                 raise ValueError(
                     f"{second / name}: is the model of {first.name}, byte by byte: each seed is "
                     "trained by itself (ea-recipe --seeds)"
@@ -126,8 +128,3 @@ def _by_method(scored: dict[str, Any]) -> dict[tuple[str, str], float]:
         (score["label"], str(score.get("signature", ""))): score["score"]
         for score in scored["scores"]
     }
-
-
-def _are_the_same(first: Path, second: Path) -> bool:
-    """Whether both files are there, with the same bytes; models that differ do so early."""
-    return first.is_file() and second.is_file() and filecmp.cmp(first, second, shallow=False)

@@ -79,7 +79,11 @@ def keep(run: Path, into: Path) -> tuple[Path, bool]:
         texts[name] = lines
     prepared = trained_on(run) or {}
     results["data"] = {key: prepared.get(key) for key in ("settings", "inputs", "dictionary")}
-    results["validations"] = _validations(run)
+    has_log = (run / "logs" / "train.log").exists()  # an ensemble has none
+    results["validations"] = [
+        {"epoch": found.epoch, "updates": found.updates, "perplexity": found.perplexity}
+        for found in (read_progress(run).validations if has_log else [])
+    ]
     if target.exists():
         if read_json_or_none(target / "results.json") != results:
             raise ValueError(
@@ -141,16 +145,6 @@ def _check_kept(record: dict[str, Any], name: str) -> None:
     for key, file in files.items():
         for part in file.split("/") if "references" in key else [file]:
             check_file_name(f"{name}: files: {key}", part)
-
-
-def _validations(run: Path) -> list[dict[str, Any]]:
-    """Epoch, updates and perplexity of each validation; none of an ensemble."""
-    if not (run / "logs" / "train.log").exists():
-        return []
-    return [
-        {"epoch": found.epoch, "updates": found.updates, "perplexity": found.perplexity}
-        for found in read_progress(run).validations
-    ]
 
 
 def kept_translations(
