@@ -18,9 +18,11 @@ from small_models import (
     build_strong,
     padded,
     score,
+    scores_of,
     sentences,
     settings_of,
 )
+from torch.testing import assert_close
 
 from ea_fairseq.attention.configuration import EAOptions
 from ea_fairseq.attention.scores import SCORES
@@ -50,6 +52,14 @@ SETTINGS |= {
     f"branches, {variant}": {"ea_branch": "convolution", "ea_variant": variant}
     for variant in ("plain", "predictive", "evolving")
 }
+SETTINGS |= {
+    f"language model, {name}": {"arch": "ea_transformer_lm_lite", **options}
+    for name, options in (
+        *(one for v in VARIANTS if "decoder" in VARIANTS[v].arrangement for one in settings_of(v)),
+        ("scores", {"ea_scores": "random_synthesizer", "max_target_positions": 12}),
+        ("branches", {"ea_branch": "convolution"}),
+    )
+}
 SETTINGS["pre-norm"] = {"encoder_normalize_before": True, "decoder_normalize_before": True}
 if switch() == "0":  # in the second pass of scripts/test.sh: of the others nothing is compiled
     SETTINGS = {
@@ -66,14 +76,14 @@ def lengths_case(seed=0):
     return sources, prefixes
 
 
-def oracle_of(model, options):
+def oracle_of(model):
     """The loops of reference.py with the model's weights."""
     return Transformer(
         {name: value.numpy() for name, value in model.state_dict().items()},
-        EAOptions.from_namespace(model.args),
+        EAOptions.from_namespace(model.decoder.cfg),
         layers=TINY["encoder_layers"],
         heads=TINY["encoder_attention_heads"],
-        normalize_before="encoder_normalize_before" in options,
+        normalize_before=model.decoder.cfg.decoder.normalize_before,
         padding_idx=PAD,
     )
 
@@ -82,12 +92,13 @@ def oracle_of(model, options):
 def test_model_equals_loops_in_a_padded_batch(options):
     model = build_strong(**options)
     sources, prefixes = lengths_case()
-    oracle = oracle_of(model, options)
-    batch = score(model, sources, prefixes)
-    for scores, source, prefix in zip(batch, sources, prefixes, strict=True):
-        expected = torch.from_numpy(oracle.scores(source.tolist(), prefix.tolist()))
-        # fairseq keeps its sinusoidal positions in float32.
-        torch.testing.assert_close(scores, expected, atol=1e-5, rtol=1e-5)
+    oracle = oracle_of(model)
+    expected = [
+        torch.from_numpy(oracle.scores(source.tolist(), prefix.tolist()))
+        for source, prefix in zip(sources, prefixes, strict=True)
+    ]
+    # fairseq keeps its sinusoidal positions in float32.
+    assert_close(score(model, sources, prefixes), expected, atol=1e-5, rtol=1e-5)
 
 
 @every_setting
@@ -106,15 +117,23 @@ def test_later_target_tokens_never_change_earlier_scores(options):
 def test_a_sentence_scores_the_same_alone_and_in_any_batch(
     options, left_pad_source, left_pad_target
 ):
-    model = build_strong(**options)
-    sources, prefixes = lengths_case(seed=3)
-    batch = score(model, sources, prefixes, left_pad_source, left_pad_target)
-    for scores, source, prefix in zip(batch, sources, prefixes, strict=True):
-        torch.testing.assert_close(scores, score(model, [source], [prefix])[0])
+    assert_the_same_alone(build_strong(**options), 3, left_pad_source, left_pad_target)
+
+
+def assert_the_same_alone(model, seed, *left_pad):
+    sources, prefixes = lengths_case(seed)
+    alone = [score(model, [s], [p])[0] for s, p in zip(sources, prefixes, strict=True)]
+    assert_close(score(model, sources, prefixes, *left_pad), alone)
 
 
 def beam_case():
     return sentences([5, 3, 8, 2], 1, last=EOS), sentences([9] * 12, 2)
+
+
+def assert_steps_equal_a_full_pass(model, **tolerance):
+    with torch.no_grad():
+        for step, full in beam_search(model, *beam_case()):
+            assert_close(step, full, **tolerance)
 
 
 @every_setting
@@ -123,9 +142,7 @@ def test_step_by_step_equals_full_pass_under_beam_reordering(options, shared_key
     model = build_strong(**options)
     if shared_keys:
         model.decoder.set_beam_size(3)
-    with torch.no_grad():
-        for step, full in beam_search(model, *beam_case()):
-            torch.testing.assert_close(step, full, atol=1e-9, rtol=1e-9)
+    assert_steps_equal_a_full_pass(model, atol=1e-9, rtol=1e-9)
 
 
 @pytest.mark.parametrize("shared_keys", [False, True])
@@ -155,7 +172,6 @@ def test_the_beam_test_notices_a_forgotten_reorder(kind, shared_keys, monkeypatc
 @pytest.mark.parametrize(
     "options",
     [
-        {"ea_skip": ALL},
         {"ea_branch": "convolution"},
         {"ea_scores": "dense_synthesizer", **SHORT},
         {"ea_scores": "random_synthesizer", **SHORT},
@@ -166,17 +182,21 @@ def test_the_beam_test_notices_a_forgotten_reorder(kind, shared_keys, monkeypatc
 def test_step_by_step_equals_full_pass_with_left_padded_targets(options):
     # Without positions: fairseq counts them from the padding when it goes step by step.
     model = build_strong(no_token_positional_embeddings=True, **options)
-    sources, prefixes = sentences([4, 6], 1, last=EOS), sentences([3, 7], 2)
-    tokens, encoder_out = padded(prefixes, left=True), model.encoder(padded(sources, left=True))
-    state = {}
+    for step, full in padded_steps(model, sentences([4, 6], 1, last=EOS), sentences([3, 7], 2)):
+        assert_close(step, full)
+
+
+def padded_steps(model, sources, prefixes):
+    """The scores of each step over targets that are padded left, and those of a full pass."""
+    tokens = padded(prefixes, left=True)
     with torch.no_grad():
+        encoder_out, state = model.encoder(padded(sources, left=True)), {}
         full, _ = model.decoder(tokens, encoder_out=encoder_out)
         for t in range(tokens.size(1)):
-            step, _ = model.decoder(
-                tokens[:, : t + 1], encoder_out=encoder_out, incremental_state=state
-            )
+            prefix = tokens[:, : t + 1]
+            step, _ = model.decoder(prefix, encoder_out=encoder_out, incremental_state=state)
             real = tokens[:, t] != PAD
-            torch.testing.assert_close(step[real, -1], full[real, t])
+            yield step[real, -1], full[real, t]
 
 
 def neutral_and_fairseqs(**options):
@@ -200,33 +220,37 @@ def norm_first(answer):
     return {"encoder_normalize_before": answer, "decoder_normalize_before": answer}
 
 
-@pytest.mark.parametrize(
-    "options",
-    [
-        norm_first(False),
-        norm_first(True),
-        {"scale_heads": True},
-        {"scale_attn": True},
-        {"scale_fc": True},
-        {"scale_resids": True},
-        {"layernorm_embedding": True},
-        {"no_scale_embedding": True},
-        {"activation_fn": "gelu"},
-        {"encoder_learned_pos": True, "decoder_learned_pos": True},
-        {"no_token_positional_embeddings": True},
-        {"decoder_embed_dim": 24, "decoder_input_dim": 16, "decoder_output_dim": 8},
-        {"encoder_attention_heads": 2, "decoder_attention_heads": 8},
-    ],
-    ids=lambda options: " ".join(f"{key}={value}" for key, value in options.items()),
+#: fairseq's own options, which hold with evolving attention as without.
+FAIRSEQS = [
+    norm_first(False),
+    norm_first(True),
+    {"scale_heads": True},
+    {"scale_attn": True},
+    {"scale_fc": True},
+    {"scale_resids": True},
+    {"layernorm_embedding": True},
+    {"no_scale_embedding": True},
+    {"activation_fn": "gelu"},
+    {"encoder_learned_pos": True, "decoder_learned_pos": True},
+    {"no_token_positional_embeddings": True},
+    {"decoder_embed_dim": 24, "decoder_input_dim": 16, "decoder_output_dim": 8},
+    {"encoder_attention_heads": 2, "decoder_attention_heads": 8},
+    {"share_all_embeddings": True},
+    {"share_decoder_input_output_embed": True},
+    {"quant_noise_pq": 0.1, "quant_noise_pq_block_size": 4},
+]
+fairseqs_options = pytest.mark.parametrize(
+    "options", FAIRSEQS, ids=lambda options: " ".join(f"{k}={v}" for k, v in options.items())
 )
+
+
+@fairseqs_options
 def test_alpha_and_beta_zero_equal_fairseqs_transformer(options):
     ours, theirs = neutral_and_fairseqs(**options)
     sources, prefixes = lengths_case(seed=5)
-    for one, other in zip(
-        score(ours, sources, prefixes), score(theirs, sources, prefixes), strict=True
-    ):
-        # fairseq's encoder-decoder attention takes its softmax in float32.
-        torch.testing.assert_close(one, other, atol=1e-6, rtol=1e-5)
+    found, expected = (score(model, sources, prefixes) for model in (ours, theirs))
+    # fairseq's encoder-decoder attention takes its softmax in float32.
+    assert_close(found, expected, atol=1e-6, rtol=1e-5)
     source, target = padded(sources, left=True), padded(prefixes)
     with torch.no_grad():  # and with a decoder that sees later tokens too
         whole = [
@@ -234,7 +258,7 @@ def test_alpha_and_beta_zero_equal_fairseqs_transformer(options):
             for m in (ours, theirs)
         ]
     real = target != PAD
-    torch.testing.assert_close(*(found[real] for found in whole), atol=1e-6, rtol=1e-5)
+    assert_close(*(found[real] for found in whole), atol=1e-6, rtol=1e-5)
 
 
 @pytest.mark.parametrize("norm_before", [False, True])
@@ -248,8 +272,8 @@ def test_dropout_falls_where_fairseqs_falls(place, norm_before, compiled):
     with contextlib.nullcontext() if compiled else torch_alone():
         whole, _ = [score(model, sources, prefixes) for model in models]
         ours, theirs = [score(model.train(), sources, prefixes) for model in models]
-    for one, other, kept in zip(ours, theirs, whole, strict=True):
-        torch.testing.assert_close(one, other, atol=1e-6, rtol=1e-5)
+    assert_close(ours, theirs, atol=1e-6, rtol=1e-5)
+    for one, kept in zip(ours, whole, strict=True):
         assert not torch.allclose(one, kept, atol=1e-2)
 
 
@@ -257,7 +281,7 @@ def test_dropout_falls_where_fairseqs_falls(place, norm_before, compiled):
 def test_every_parameter_gets_a_gradient(options):
     model = build_strong(**options).train()
     sources, prefixes = lengths_case(seed=6)
-    scores, _ = model(padded(sources, left=True), None, padded(prefixes))
+    scores = scores_of(model, padded(sources, left=True), padded(prefixes))
     scores.log_softmax(-1)[..., EOS].sum().backward()
     for name, parameter in model.named_parameters():
         assert parameter.grad is not None and parameter.grad.ne(0).any(), name
@@ -291,10 +315,7 @@ def test_checkpointed_activations_give_the_same_loss_and_gradients():
     loss, grads = train_step(plain)
     torch.manual_seed(11)  # the same dropout
     other_loss, other_grads = train_step(wrapped)
-    assert grads.keys() == other_grads.keys()
-    torch.testing.assert_close(loss, other_loss)
-    for name, grad in grads.items():
-        torch.testing.assert_close(grad, other_grads[name], msg=name)
+    assert_close((loss, grads), (other_loss, other_grads))
 
 
 def test_layerdrop_carries_logits_over_dropped_layers():
@@ -321,8 +342,7 @@ def test_layerdrop_carries_logits_over_dropped_layers():
         )
         weights = {name: model.state_dict()[renamed(name, ran)] for name in left.state_dict()}
         left.double().eval().load_state_dict(weights)
-        for one, other in zip(scores, score(left, sources, prefixes), strict=True):
-            torch.testing.assert_close(one, other)
+        assert_close(scores, score(left, sources, prefixes))
         jumps |= {side for side in ran if ran[side][0] == 0 and ran[side][-1] > len(ran[side]) - 1}
     assert jumps == {"encoder", "decoder"}  # over a layer between two others
     for _ in range(4):
@@ -349,35 +369,14 @@ def test_a_stack_cut_to_some_layers_is_the_whole_without_the_others():
         stack = getattr(whole, side)
         stack.layers = torch.nn.ModuleList(stack.layers[i] for i in indices)
     case = lengths_case()
-    for one, other in zip(score(cut, *case), score(whole, *case), strict=True):
-        torch.testing.assert_close(one, other)
+    assert_close(score(cut, *case), score(whole, *case))
 
 
-@pytest.mark.parametrize(
-    "options",
-    [
-        {"share_all_embeddings": True},
-        {"share_decoder_input_output_embed": True},
-        {"encoder_learned_pos": True, "decoder_learned_pos": True},
-        {"layernorm_embedding": True},
-        {"no_token_positional_embeddings": True},
-        {"decoder_embed_dim": 24, "decoder_output_dim": 24},
-        {"encoder_attention_heads": 2, "decoder_attention_heads": 8},
-        {"activation_fn": "gelu", "no_scale_embedding": True},
-        {"quant_noise_pq": 0.1, "quant_noise_pq_block_size": 4},
-        {"ea_variant": "residual", "ea_skip": ALL},
-    ],
-    ids=lambda options: next(iter(options)),
-)
+@fairseqs_options
 def test_properties_hold_with_fairseqs_options(options):
     model = build_strong(**options)
-    sources, prefixes = lengths_case(seed=10)
-    batch = score(model, sources, prefixes)
-    for scores, source, prefix in zip(batch, sources, prefixes, strict=True):
-        torch.testing.assert_close(scores, score(model, [source], [prefix])[0])
-    with torch.no_grad():
-        for step, full in beam_search(model, *beam_case()):
-            torch.testing.assert_close(step, full, atol=1e-9, rtol=1e-9)
+    assert_the_same_alone(model, 10)
+    assert_steps_equal_a_full_pass(model, atol=1e-9, rtol=1e-9)
 
 
 @pytest.mark.parametrize("dtype,tolerance", [(torch.bfloat16, 0.3), (torch.float16, 0.05)])
@@ -390,7 +389,7 @@ def test_half_precision_follows_float32(dtype, tolerance):
         assert (torch.cat(without) - torch.cat(expected)).abs().max() > 3 * tolerance
     for scores, wanted in zip(score(model.to(dtype), sources, prefixes), expected, strict=True):
         assert scores.dtype == dtype
-        torch.testing.assert_close(scores.float(), wanted, atol=tolerance, rtol=0)
+        assert_close(scores.float(), wanted, atol=tolerance, rtol=0)
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
@@ -406,13 +405,10 @@ def test_automatic_mixed_precision_trains_and_decodes(variant):
     expected = score(model, sources, prefixes)
     with torch.autocast("cpu", torch.bfloat16):
         found = score(model, sources, prefixes)
-        with torch.no_grad():
-            for step, full in beam_search(model, *beam_case()):
-                torch.testing.assert_close(step, full, atol=0.3, rtol=0)
+        assert_steps_equal_a_full_pass(model, atol=0.3, rtol=0)
         scores, _ = model(padded(sources, left=True), None, padded(prefixes))
         scores.float().log_softmax(-1)[..., EOS].sum().backward()
-    for scores, wanted in zip(found, expected, strict=True):
-        torch.testing.assert_close(scores.float(), wanted, atol=0.3, rtol=0)
+    assert_close([scores.float() for scores in found], expected, atol=0.3, rtol=0)
     for name, parameter in model.named_parameters():
         assert parameter.grad is not None and parameter.grad.isfinite().all(), name
 
@@ -484,9 +480,9 @@ def test_attention_of_the_chosen_layer_and_heads_is_returned():
             attn = extra["attn"][0]
             assert attn.shape == (5, 9, 8)
             expected = probs[2 if layer is None else layer][:heads].mean(dim=0)
-            torch.testing.assert_close(attn, expected)
+            assert_close(attn, expected)
             real = padded(prefixes) != PAD
-            torch.testing.assert_close(attn.sum(-1)[real], torch.ones_like(attn.sum(-1)[real]))
+            assert_close(attn.sum(-1)[real], torch.ones_like(attn.sum(-1)[real]))
     embedded, *states = extra["inner_states"]
     assert embedded.shape == (9, 5, 16) and len(states) == 3
     assert all(torch.equal(state, outputs[i]) for i, state in enumerate(states))

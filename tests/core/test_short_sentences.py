@@ -7,6 +7,8 @@ import torch
 from fairseq.sequence_generator import SequenceGenerator
 from reference import REGIONS
 from small_models import EOS, PAD, TINY, VOCABULARY, build_strong, dictionary, padded, sentences
+from test_ea_transformer import padded_steps
+from torch.testing import assert_close
 
 from ea_fairseq.kernels.cpp.library import torch_alone
 
@@ -34,18 +36,11 @@ def model_of(kernel_size, dtype):
 def test_steps_equal_a_full_pass_for_sources_of_any_length_and_padded_targets(kernel_size, path):
     dtype, context, tolerance = PATHS[path]
     model = model_of(kernel_size, dtype)
-    with torch.no_grad(), context():
+    with context():
         for length in LENGTHS:
             sources = sentences([length, max(1, length - 2)], length, last=EOS)
-            tokens = padded(sentences([11, 4], length + 20), left=True)
-            encoder_out = model.encoder(padded(sources, left=True))
-            full, _ = model.decoder(tokens, encoder_out=encoder_out)
-            state = {}
-            for t in range(tokens.size(1)):
-                prefix = tokens[:, : t + 1]
-                step, _ = model.decoder(prefix, encoder_out=encoder_out, incremental_state=state)
-                real = tokens[:, t] != PAD
-                torch.testing.assert_close(step[real, -1], full[real, t], atol=tolerance, rtol=0)
+            for step, full in padded_steps(model, sources, sentences([11, 4], length + 20)):
+                assert_close(step, full, atol=tolerance, rtol=0)
 
 
 @every_path
@@ -58,18 +53,13 @@ def test_beams_larger_than_the_vocabulary_report_the_scores_of_a_full_pass(kerne
     search = SequenceGenerator([model], dictionary(), beam_size=VOCABULARY + 8, max_len_b=4)
     batch = {"src_tokens": tokens, "src_lengths": tokens.ne(PAD).sum(1)}
     with torch.no_grad(), context():
-        for source, found in zip(
-            sources, search.generate([model], {"net_input": batch}), strict=True
-        ):
+        hypotheses = search.generate([model], {"net_input": batch})
+        for source, found in zip(sources, hypotheses, strict=True):
             best = [found[0], found[-1]]
             prefixes = [torch.cat([torch.tensor([EOS]), one["tokens"][:-1]]) for one in best]
             encoder_input = source.expand(2, -1)
             scores, _ = model(encoder_input, None, padded(prefixes))
             for one, row in zip(best, scores.float().log_softmax(-1), strict=True):
-                expected = row[: len(one["tokens"])].gather(1, one["tokens"].unsqueeze(1))
-                torch.testing.assert_close(
-                    one["positional_scores"],
-                    expected.squeeze(1).float(),
-                    atol=max(1e-4, tolerance),
-                    rtol=1e-4,
-                )
+                expected = row[torch.arange(len(one["tokens"])), one["tokens"]]
+                atol = max(1e-4, tolerance)
+                assert_close(one["positional_scores"], expected, atol=atol, rtol=1e-4)

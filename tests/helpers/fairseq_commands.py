@@ -11,12 +11,15 @@ import io
 import logging
 import os
 import random
+import re
+import shlex
 import shutil
 import signal
 import subprocess
 import sys
 import tempfile
 import time
+from importlib import metadata
 from pathlib import Path
 
 # So that the forks need not import them.
@@ -151,6 +154,47 @@ def last_line(done):
     return last
 
 
+def succeeds(name, *arguments, **options):
+    """Run a command that must not fail."""
+    done = run(name, *arguments, **options)
+    assert done.status == 0, done.errors()
+    return done
+
+
+def refusal(name, *arguments, **options):
+    """Run a command that must end in one line without a result; returns that line."""
+    done = run(name, *arguments, **options)
+    assert done.status in (1, 2) and "Traceback" not in done.errors(), done.errors()
+    assert not re.search("^H-|BLEU4 |^Perplexity", done.output(), re.M)
+    return done.errors().strip().splitlines()[-1].removeprefix("error: ")
+
+
+def here(command, folder):
+    """What a page's command prints, in a fork of this process, with the repository's --user-dir.
+
+    It may write its output to a file, by > or by | tee, before what is added to it.
+    """
+    words, file = shlex.split(command), None
+    for sign, length in ((">", 2), ("|", 4 if "-ai" in words else 3)):
+        if sign in words:
+            at = words.index(sign)
+            *_, file = words[at : at + length]
+            del words[at : at + length]
+    name, *arguments = [USER_DIR if word == "ea_fairseq" else word for word in words]
+    main = name.removeprefix("fairseq-")
+    if name.startswith("ea-"):
+        (program,) = metadata.entry_points(group="console_scripts", name=name)
+        program = program.load()
+
+        def main(_):
+            return program()
+
+    done = succeeds(main, *arguments, before=lambda: os.chdir(folder))
+    if file is not None:
+        (folder / file).write_text(done.output() + done.errors())
+    return done.output()
+
+
 def training(data, save_dir, *more):
     """The arguments of a training of seconds, with dropout."""
     return [
@@ -183,8 +227,7 @@ def binarize(folder, corpora, dictionaries=None):
     if dictionaries is not None:
         arguments += ["--srcdict", dictionaries / "dict.de.txt"]
         arguments += ["--tgtdict", dictionaries / "dict.en.txt"]
-    done = run("preprocess", *arguments, "--destdir", folder / "bin")
-    assert done.status == 0, done.errors()
+    succeeds("preprocess", *arguments, "--destdir", folder / "bin")
     return folder / "bin"
 
 
@@ -234,8 +277,7 @@ def corpus():
 
 @shared
 def _translation(folder, arch):
-    done = run("train", *training(corpus(), folder, "--max-epoch", "2", "--arch", arch))
-    assert done.status == 0, done.errors()
+    succeeds("train", *training(corpus(), folder, "--max-epoch", "2", "--arch", arch))
 
 
 def trained(arch="transformer"):

@@ -57,14 +57,11 @@ class Transformer:
         self.options = options
 
     def scores(self, src_tokens, prev_output_tokens):
-        """Output scores before softmax: (tgt_len, vocabulary)."""
-        source = self._stack(self._embed("encoder", src_tokens), "encoder", None)
+        """Output scores before softmax: (tgt_len, vocabulary). A language model has no source."""
+        source = None
+        if "encoder.embed_tokens.weight" in self.params:
+            source = self._stack(self._embed("encoder", src_tokens), "encoder", None)
         features = self._stack(self._embed("decoder", prev_output_tokens), "decoder", source)
-        return features @ self.params["decoder.output_projection.weight"].T
-
-    def language_model_scores(self, tokens):
-        """Of a decoder alone: (length, vocabulary)."""
-        features = self._stack(self._embed("decoder", tokens), "decoder", None)
         return features @ self.params["decoder.output_projection.weight"].T
 
     def _embed(self, side, tokens):

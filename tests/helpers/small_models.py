@@ -108,12 +108,17 @@ def padded(sequences, left=False):
     return batch
 
 
+def scores_of(model, source, target):
+    """(batch, tgt_len, vocabulary) of padded batches; a language model has no source."""
+    return (model(source, None, target) if hasattr(model, "encoder") else model(target))[0]
+
+
 def score(model, sources, prefixes, left_pad_source=True, left_pad_target=False):
     """Scores of each sentence in one padded batch: a list of (tgt_len, vocabulary)."""
     device = next(model.parameters()).device
     source, target = padded(sources, left_pad_source), padded(prefixes, left_pad_target)
     with torch.no_grad():
-        scores, _ = model(source.to(device), None, target.to(device))
+        scores = scores_of(model, source.to(device), target.to(device))
     return [
         row[-len(tokens) :] if left_pad_target else row[: len(tokens)]
         for row, tokens in zip(scores, prefixes, strict=True)
@@ -128,10 +133,12 @@ def beam_search(model, sources, prefixes, order_seed=7):
     beam, bsz = 3, len(sources)
     device = next(model.parameters()).device
     tokens = padded(prefixes).to(device)  # (sentences * beam, steps), no padding
-    encoder_out = model.encoder(padded(sources, left=True).to(device))
-    encoder_out = model.encoder.reorder_encoder_out(
-        encoder_out, torch.arange(bsz, device=device).repeat_interleave(beam)
-    )
+    encoder, encoder_out = getattr(model, "encoder", None), None
+    if encoder is not None:
+        encoder_out = encoder.reorder_encoder_out(
+            encoder(padded(sources, left=True).to(device)),
+            torch.arange(bsz, device=device).repeat_interleave(beam),
+        )
     incremental_state = {}
     for t in range(tokens.size(1)):
         if t:
@@ -146,7 +153,8 @@ def beam_search(model, sources, prefixes, order_seed=7):
             later = tokens[: len(order), t:]
             tokens = torch.cat([tokens[order, :t], later], dim=1)
             model.decoder.reorder_incremental_state_scripting(incremental_state, order)
-            encoder_out = model.encoder.reorder_encoder_out(encoder_out, order)
+            if encoder is not None:
+                encoder_out = encoder.reorder_encoder_out(encoder_out, order)
         prefix = tokens[:, : t + 1]
         step, _ = model.decoder(
             prefix, encoder_out=encoder_out, incremental_state=incremental_state

@@ -2,7 +2,7 @@
 
 import random
 
-from fairseq_commands import USER_DIR, WORDS, run, shared
+from fairseq_commands import USER_DIR, WORDS, shared, succeeds
 
 SIZES = [
     *("--decoder-embed-dim", "16", "--decoder-ffn-embed-dim", "16"),
@@ -25,8 +25,7 @@ def _text(folder):
     for split, count in (("train", 120), ("valid", 12), ("test", 15)):
         (folder / split).write_text("".join(f"{line}\n" for line in text(count)))
         arguments += [f"--{split}pref", folder / split]
-    done = run("preprocess", *arguments)
-    assert done.status == 0, done.errors()
+    succeeds("preprocess", *arguments)
 
 
 def corpus():
@@ -47,8 +46,7 @@ def training(save_dir, *more, arch="ea_transformer_lm_lite", data=None):
 @shared
 def _language_model(folder, mode, arch):
     more = ["--max-epoch", "4", "--sample-break-mode", mode]
-    done = run("train", *training(folder, *more, arch=arch))
-    assert done.status == 0, done.errors()
+    succeeds("train", *training(folder, *more, arch=arch))
 
 
 def trained(mode="none", arch="ea_transformer_lm_lite"):

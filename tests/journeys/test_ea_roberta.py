@@ -1,31 +1,20 @@
 """EA-RoBERTa on fairseq's tasks: masked words, and sentences to classify."""
 
-import argparse
 import random
-from types import SimpleNamespace
 
+import small_models
 import torch
-from fairseq.models import ARCH_CONFIG_REGISTRY, ARCH_MODEL_REGISTRY
-from fairseq_commands import USER_DIR, run, temporary_folder
-from small_models import dictionary
+from fairseq_commands import USER_DIR, succeeds, temporary_folder
+from small_models import TINY, dictionary
 from trained_language_models import corpus
 
-SIZES = {
-    "encoder_embed_dim": 16,
-    "encoder_ffn_embed_dim": 24,
-    "encoder_attention_heads": 4,
-    "encoder_layers": 3,
-    "max_positions": 20,
-}
+SIZES = {name: size for name, size in TINY.items() if name.startswith("encoder")}
+SIZES["max_positions"] = 20
 
 
 def build(arch, **options):
     torch.manual_seed(1)
-    args = argparse.Namespace(arch=arch, **{**SIZES, **options})
-    ARCH_CONFIG_REGISTRY[arch](args)
-    words = dictionary()
-    task = SimpleNamespace(source_dictionary=words, max_positions=lambda: 20)
-    model = ARCH_MODEL_REGISTRY[arch].build_model(args, task)
+    model = small_models.build(arch, SIZES, **options)
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.mul_(3.0)
@@ -90,30 +79,26 @@ def classified():
     ):
         prefixes = [f"--{split}pref={folder / split}{suffix}" for split in ("train", "valid")]
         arguments = ["--only-source", "--workers", "1", "--destdir", folder / "bin" / name]
-        done = run("preprocess", *arguments, *prefixes, *more)
-        assert done.status == 0, done.errors()
+        succeeds("preprocess", *arguments, *prefixes, *more)
     return folder / "bin"
 
 
 def test_it_trains_on_masked_words_goes_on_and_classifies(tmp_path):
     masked = ("--criterion", "masked_lm", "--tokens-per-sample", "20", "--batch-size", "8")
     plain, evolved, classes = (tmp_path / name for name in ("plain", "evolved", "classes"))
-    done = run(
+    done = succeeds(
         "train", *training(corpus(), plain, "roberta", "masked_lm", *masked, "--max-epoch=1")
     )
-    assert done.status == 0, done.errors()
     begin = ("--finetune-from-model", plain / "checkpoint_last.pt", "--max-epoch=1")
     arguments = (corpus(), evolved, "ea_roberta_base", "masked_lm", *masked)
-    done = run("train", *training(*arguments, *begin))
-    assert done.status == 0, done.errors()
+    done = succeeds("train", *training(*arguments, *begin))
     assert "start fresh" in done.output()
-    done = run("train", *training(*arguments, "--max-epoch=2"))
-    assert done.status == 0, done.errors()
+    done = succeeds("train", *training(*arguments, "--max-epoch=2"))
     state = torch.load(evolved / "checkpoint_last.pt", weights_only=False)
     assert state["extra_state"]["train_iterator"]["epoch"] == 3
     kernels = [name for name in state["model"] if name.endswith("transform.convolution.weight")]
     assert len(kernels) == 3
-    done = run(
+    done = succeeds(
         "train",
         *training(
             *(classified(), classes, "ea_roberta_base", "sentence_prediction"),
@@ -123,5 +108,4 @@ def test_it_trains_on_masked_words_goes_on_and_classifies(tmp_path):
             "--maximize-best-checkpoint-metric",
         ),
     )
-    assert done.status == 0, done.errors()
     assert "| accuracy " in done.output()

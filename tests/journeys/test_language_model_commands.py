@@ -6,14 +6,13 @@ import re
 import shlex
 import shutil
 
-import average_checkpoints
 import evaluate_lm
 import export_model
 import pytest
 import torch
 from fairseq.checkpoint_utils import load_model_ensemble_and_task
 from fairseq.data.data_utils import load_indexed_dataset
-from fairseq_commands import USER_DIR, run
+from fairseq_commands import USER_DIR, here, refusal, run, succeeds
 from fairseq_commands import corpus as parallel_corpus
 from fairseq_commands import trained as trained_translation
 from pages import ROOT, commands
@@ -34,8 +33,7 @@ def evaluation(checkpoint, *more, data=None):
 
 
 def perplexity(checkpoint, *more, data=None):
-    done = run("eval-lm", *evaluation(checkpoint, *more, data=data))
-    assert done.status == 0, done.errors()
+    done = succeeds("eval-lm", *evaluation(checkpoint, *more, data=data))
     return float(re.search(r"Perplexity: ([\d.]+)", done.output() + done.errors())[1])
 
 
@@ -90,9 +88,8 @@ def test_a_text_shorter_than_a_block_is_scored_whole(tmp_path):
     check_perplexity(data, checkpoint, 24, 0, found)
 
 
-def refused(done, words):
-    assert done.status != 0 and "Traceback" not in done.errors(), done.errors()
-    assert re.search(words, done.errors().strip().splitlines()[-1]), done.errors()
+def refused(words, command, *arguments):
+    assert re.search(words, refusal(command, *arguments))
 
 
 @pytest.mark.parametrize(
@@ -110,7 +107,7 @@ def refused(done, words):
 )
 def test_a_window_wants_the_whole_text(options, words):
     checkpoint = trained() / "checkpoint_last.pt"
-    refused(run("eval-lm", *evaluation(checkpoint, *options.split())), words)
+    refused(words, "eval-lm", *evaluation(checkpoint, *options.split()))
 
 
 def with_other_words(folder):
@@ -124,8 +121,8 @@ def with_other_words(folder):
 def test_a_dictionary_of_another_corpus_is_refused(tmp_path):
     """Perplexities without sense, and no error."""
     other = with_other_words(tmp_path / "bin")
-    done = run("eval-lm", *evaluation(trained() / "checkpoint_last.pt", data=other))
-    refused(done, "another source dictionary .*entries are others, or in another order")
+    words = "another source dictionary .*entries are others, or in another order"
+    refused(words, "eval-lm", *evaluation(trained() / "checkpoint_last.pt", data=other))
 
 
 def beginning_with_bos(path):
@@ -140,10 +137,10 @@ def beginning_with_bos(path):
 def test_texts_begin_as_in_training(tmp_path, command):
     """With another beginning than it knows a model gave another perplexity, and no error."""
     task = ["--task", "language_modeling"] if command == "generate" else []
-    done = run(command, *evaluation(beginning_with_bos(tmp_path / "bos.pt"), *task))
-    refused(done, "bos.pt was trained with --add-bos-token: give it here as well$")
-    done = run(command, *evaluation(trained() / "checkpoint_last.pt", *task, "--add-bos-token"))
-    refused(done, "was trained without --add-bos-token: leave it out here as well$")
+    wanted = evaluation(beginning_with_bos(tmp_path / "bos.pt"), *task)
+    refused("bos.pt was trained with --add-bos-token: give it here as well$", command, *wanted)
+    given = evaluation(trained() / "checkpoint_last.pt", *task, "--add-bos-token")
+    refused("was trained without --add-bos-token: leave it out here as well$", command, *given)
 
 
 #: Checkpoint ("" for one that is there), options of scripts/evaluate_lm.py, and the refusal's
@@ -171,10 +168,7 @@ def test_scoring_that_cannot_work_is_refused_and_writes_nothing(tmp_path, capsys
 
 def test_resumed_equals_uninterrupted_to_the_bit(tmp_path):
     for epochs in ("2", "4"):
-        done = run(
-            "train", *training(tmp_path, "--max-epoch", epochs, "--sample-break-mode", "none")
-        )
-        assert done.status == 0, done.errors()
+        succeeds("train", *training(tmp_path, "--max-epoch", epochs, "--sample-break-mode", "none"))
     one, other = (
         read_checkpoint(str(folder / "checkpoint_last.pt"))["model"]
         for folder in (tmp_path, trained())
@@ -183,21 +177,13 @@ def test_resumed_equals_uninterrupted_to_the_bit(tmp_path):
     assert all(torch.equal(value, other[name]) for name, value in one.items())
 
 
-def test_checkpoints_are_averaged(tmp_path):
-    average = tmp_path / "average.pt"
-    inputs = ["--inputs", str(trained()), "--num-epoch-checkpoints", "3"]
-    average_checkpoints.main([*inputs, "--output", str(average)])
-    assert perplexity(average, "--sample-break-mode", "none") < 15
-
-
 def continued(command, *more):
     """{number: words} of what the model makes of the test's or typed lines."""
     arguments = [
         *(corpus(), "--user-dir", USER_DIR, "--task", "language_modeling"),
         *("--path", trained("eos") / "checkpoint_last.pt", "--max-len-b", "12", *more),
     ]
-    done = run(command, *arguments)
-    assert done.status == 0, done.errors()
+    done = succeeds(command, *arguments)
     found = dict(re.findall(r"^H-(\d+)\t[^\t]*\t(.*)$", done.output(), re.M))
     return {number: words.split() for number, words in found.items()}, done.output()
 
@@ -246,8 +232,7 @@ def test_an_exported_model_writes_what_fairseq_interactive_writes(exported, tmp_
     ):
         arguments = [data, "--user-dir", USER_DIR, "--task", "language_modeling", "--path", file]
         arguments += ["--input", tmp_path / "prefixes", "--beam", "3", "--nbest", "2"]
-        done = run("interactive", *arguments, "--buffer-size", "4", "--batch-size", "4")
-        assert done.status == 0, done.errors()
+        done = succeeds("interactive", *arguments, "--buffer-size", "4", "--batch-size", "4")
         hypotheses = re.findall(r"^H-(\d+)\t(\S+)\t(.*)$", done.output(), re.M)
         scores = re.findall(r"^P-\d+\t(.*)$", done.output(), re.M)
         assert len(hypotheses) == len(scores) == 2 * len(lines)
@@ -292,11 +277,11 @@ def test_checkpoints_that_cannot_be_exported_are_refused_in_one_line(tmp_path, c
 
 
 def test_models_of_the_other_task_are_refused_in_one_line():
-    translation = ["--user-dir", USER_DIR, "--path", trained("eos") / "checkpoint_last.pt"]
-    done = run("generate", parallel_corpus(), *translation, "--task", "translation")
-    refused(done, "another source dictionary|is a language model")
-    more = ["--user-dir", USER_DIR, "--path", trained_translation() / "checkpoint_last.pt"]
-    refused(run("eval-lm", corpus(), *more), "checkpoint")
+    model = ["--user-dir", USER_DIR, "--path", trained("eos") / "checkpoint_last.pt"]
+    words = "another source dictionary|is a language model"
+    refused(words, "generate", parallel_corpus(), *model, "--task", "translation")
+    model = ["--user-dir", USER_DIR, "--path", trained_translation() / "checkpoint_last.pt"]
+    refused("checkpoint", "eval-lm", corpus(), *model)
 
 
 def test_the_pages_commands_run_as_they_stand(tmp_path, monkeypatch):
@@ -304,27 +289,20 @@ def test_the_pages_commands_run_as_they_stand(tmp_path, monkeypatch):
     for split in ("train", "valid", "test"):
         text = (corpus().parent / split).read_text()
         (tmp_path / "text" / f"{split}.en").write_text(text)
-    small = [*SIZES, "--max-epoch", "2", "--num-workers", "0"]
+    small = shlex.join([*SIZES, "--max-epoch", "2", "--num-workers", "0"])
     shown = [line for line in commands(PAGE) if "fairseq-" in line]
     assert [line.startswith("fairseq-") for line in shown] == [True] * 4 + [False]
     *lines, typed = shown
-    monkeypatch.chdir(tmp_path)
-    for name, *arguments in map(shlex.split, lines):
-        if "--user-dir" in arguments:  # the page's is that of the repository's root
-            arguments[arguments.index("--user-dir") + 1] = USER_DIR
-        more = small if name == "fairseq-train" else []
-        done = run(name.removeprefix("fairseq-"), *arguments, *more)
-        assert done.status == 0, done.errors()
-        if name == "fairseq-eval-lm":
-            assert re.search(r"Perplexity: \d+\.", done.output() + done.errors())
-    assert len(re.findall(r"^H-", done.output(), re.M)) == 15
+    for line in lines:
+        output = here(f"{line} {small if line.startswith('fairseq-train') else ''}", tmp_path)
+        if line.startswith("fairseq-eval-lm"):
+            assert re.search(r"Perplexity: \d+\.", output)
+    assert len(re.findall(r"^H-", output, re.M)) == 15
     text, _, interactive = typed.partition(" | ")  # which has no standard input here
     (tmp_path / "prefix").write_text(f"{shlex.split(text)[1]}\n")
-    _, *arguments = shlex.split(interactive)
-    arguments[arguments.index("--user-dir") + 1] = USER_DIR
-    done = run("interactive", *arguments, "--input", tmp_path / "prefix")
-    assert done.status == 0, done.errors()
-    assert len(re.findall(r"^H-0\t", done.output(), re.M)) == 1
+    output = here(f"{interactive} --input prefix", tmp_path)
+    assert len(re.findall(r"^H-0\t", output, re.M)) == 1
+    monkeypatch.chdir(tmp_path)
     (export,) = re.findall(r"`python scripts/export_model.py ([^`]+)`", PAGE.read_text())
     assert export_model.main(shlex.split(export)) == 0
     assert LanguageModel(export.split()[-1]).generate("w1").startswith("w1")

@@ -10,8 +10,7 @@ from pathlib import Path
 import model_cost
 import pytest
 import worst_differences
-from fairseq_commands import USER_DIR, WORDS
-from fairseq_commands import run as run_command
+from fairseq_commands import WORDS, here
 from pages import DOCS, README, ROOT, bash, commands
 
 FAIRSEQ, ARCHITECTURES = DOCS / "fairseq.md", DOCS / "architectures.md"
@@ -43,33 +42,6 @@ def run(command, folder, more=""):
     """What a command prints; what is added to it belongs to the first of two programs."""
     first, pipe, second = command.partition(" | ")
     return bash(f"{first} {more}{pipe}{second}", folder, environment())
-
-
-def here(command, folder):
-    """What a command prints, in a fork of this process, whose --user-dir is the repository's.
-
-    It may write its output to a file, by > or by | tee, before what is added to it.
-    """
-    words, file = shlex.split(command), None
-    for sign, length in ((">", 2), ("|", 4 if "-ai" in words else 3)):
-        if sign in words:
-            at = words.index(sign)
-            *_, file = words[at : at + length]
-            del words[at : at + length]
-    name, *arguments = [USER_DIR if word == "ea_fairseq" else word for word in words]
-    main = name.removeprefix("fairseq-")
-    if name.startswith("ea-"):
-        (program,) = metadata.entry_points(group="console_scripts", name=name)
-        program = program.load()
-
-        def main(_):
-            return program()
-
-    done = run_command(main, *arguments, before=lambda: os.chdir(folder))
-    assert done.status == 0, f"{command}\n{done.output()}\n{done.errors()}"
-    if file is not None:
-        (folder / file).write_text(done.output() + done.errors())
-    return done.output()
 
 
 def shown(start):

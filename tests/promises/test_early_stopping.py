@@ -6,7 +6,7 @@ import subprocess
 import sys
 
 import pytest
-from fairseq_commands import corpus, run, signal_after, training
+from fairseq_commands import corpus, run, signal_after, succeeds, training
 
 from ea_fairseq.checkpoints.reading import read_checkpoint
 from ea_fairseq.checkpoints.writing import save_checkpoint_file
@@ -22,8 +22,7 @@ def epochs(folder):
 
 
 def train(folder, *more):
-    done = run("train", *training(corpus(), folder, *NO_BETTER, *more))
-    assert done.status == 0, done.errors()
+    done = succeeds("train", *training(corpus(), folder, *NO_BETTER, *more))
     return done.output()
 
 
@@ -104,8 +103,7 @@ def test_nothing_is_left_to_the_next_training_of_a_process(tmp_path):
         stopping._received = signal.SIGTERM  # came after the last update
         sys.argv[1:] = second
 
-    done = run("train", *second, before=before)
-    assert done.status == 0, done.errors()
+    succeeds("train", *second, before=before)
     assert epochs(tmp_path / "first") == epochs(tmp_path / "second") == 2
 
 

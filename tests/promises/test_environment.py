@@ -24,39 +24,27 @@ print(os.environ.get("GOMP_SPINCOUNT"), os.environ.get("KMP_BLOCKTIME"))
 """
 
 
-def clean(**more):
-    """This process's variables without those in question."""
-    return {name: value for name, value in os.environ.items() if name not in NAMES} | more
-
-
-def started(path, **variables):
-    path.parent.mkdir(exist_ok=True)
-    path.write_text(PROGRAM.format(root=str(ROOT)))
+@pytest.mark.parametrize(
+    ("program", "chosen", "expected"),
+    [
+        ("ea-recipe", {}, "10000 1"),
+        ("ea-recipe", {"GOMP_SPINCOUNT": "7"}, "7 None"),
+        ("fairseq-train", {}, "None None"),
+    ],
+)
+def test_commands_of_ours_wait_briefly_where_nobody_chose(program, chosen, expected, tmp_path):
+    (tmp_path / program).write_text(PROGRAM.format(root=str(ROOT)))
+    variables = {name: value for name, value in os.environ.items() if name not in NAMES}
     done = subprocess.run(
-        [sys.executable, path],
+        [sys.executable, tmp_path / program],
         capture_output=True,
         text=True,
         check=True,
-        env=clean(OMP_DISPLAY_ENV="verbose", **variables),
+        env={**variables, "OMP_DISPLAY_ENV": "verbose", **chosen},
     )
-    return done.stdout.strip(), done.stderr
-
-
-def test_commands_of_ours_wait_briefly_from_the_start(tmp_path):
-    found, shown = started(tmp_path / "ea-recipe")
-    assert found == "10000 1"
-    if "GOMP_SPINCOUNT" in shown:  # this torch has libgomp
-        assert "GOMP_SPINCOUNT = '10000'" in shown
-
-
-def test_other_programs_are_left_alone(tmp_path):
-    assert started(tmp_path / "fairseq-train")[0] == "None None"
-
-
-def test_who_chose_how_to_wait_has_that(tmp_path):
-    chosen = {"GOMP_SPINCOUNT": "7"}
-    expected = (chosen.get(name) for name in ("GOMP_SPINCOUNT", "KMP_BLOCKTIME"))
-    assert started(tmp_path / "ea-recipe", **chosen)[0] == " ".join(map(str, expected))
+    assert done.stdout.strip() == expected
+    if "GOMP_SPINCOUNT" in done.stderr and program == "ea-recipe":  # this torch has libgomp
+        assert f"GOMP_SPINCOUNT = '{expected.split()[0]}'" in done.stderr
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,16 @@ from fairseq import options
 from fairseq.checkpoint_utils import load_model_ensemble_and_task
 from fairseq.models import ARCH_MODEL_REGISTRY
 from fairseq.tasks import TASK_REGISTRY
-from fairseq_commands import USER_DIR, corpus, generation, run, trained, training
+from fairseq_commands import (
+    USER_DIR,
+    corpus,
+    generation,
+    refusal,
+    run,
+    succeeds,
+    trained,
+    training,
+)
 from small_models import build, dictionary
 from trained_language_models import training as language_training
 
@@ -223,11 +232,6 @@ def test_the_table(command, words, names, capsys):
         assert "\n" not in said
 
 
-def refused(done):
-    assert done.status == 1 and "Traceback" not in done.errors()
-    return done.errors().strip().splitlines()[-1].removeprefix("error: ")
-
-
 def test_every_command_looks_before_any_work(tmp_path):
     saved = tmp_path / "saved"
     unread = ("--user-dir", USER_DIR, "--path", "unread.pt")
@@ -238,7 +242,7 @@ def test_every_command_looks_before_any_work(tmp_path):
         ("validate", [corpus(), *unread], "--max-tokens is missing"),
         ("eval-lm", [corpus(), *unread, "--tokens-per-sample", "0"], "--tokens-per-sample is 0"),
     ):
-        assert refused(run(command, *words)).startswith(expected), command
+        assert refusal(command, *words).startswith(expected), command
     assert not saved.exists()
 
 
@@ -252,7 +256,7 @@ def test_settings_that_a_checkpoint_has_are_overridden():
 def test_the_options_that_a_refusal_names_translate_a_part_each():
     arguments = generation(corpus(), trained() / "checkpoint_last.pt")
     parts = ("--num-shards", "2", "--shard-id", "1")
-    told = refused(run("generate", *arguments, *parts)).partition(": give ")[2].split()
+    told = refusal("generate", *arguments, *parts).partition(": give ")[2].split()
     assert told == ["--distributed-world-size", "2", "--distributed-rank", "1"]
     found = []
     for rank in ("0", "1"):
@@ -266,8 +270,7 @@ def test_alignments_of_both_kinds():
     printed = []
     for kind in ("hard", "soft"):
         more = ("--print-alignment", kind)
-        done = run("generate", *generation(corpus(), trained() / "checkpoint_last.pt", *more))
-        assert done.status == 0, done.errors()
+        done = succeeds("generate", *generation(corpus(), trained() / "checkpoint_last.pt", *more))
         printed.append(dict(re.findall(r"^A-(\d+)\t(.*)$", done.output(), re.M)))
     hard, soft = printed
     assert len(hard) == len(soft) == 11
@@ -280,8 +283,7 @@ def test_alignments_of_both_kinds():
 
 @pytest.mark.parametrize("lenpen", ["-10", "10"])
 def test_the_ends_of_the_range_work(lenpen):
-    done = run(
+    done = succeeds(
         "generate", *generation(corpus(), trained() / "checkpoint_last.pt", "--lenpen", lenpen)
     )
-    assert done.status == 0, done.errors()
     assert done.output().count("\nH-") == 11 and not re.search(r"\t-?(inf|nan)", done.output())

@@ -19,12 +19,27 @@ def run(code):
     return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
 
 
-@pytest.mark.parametrize(
-    "order", [("ea_fairseq.plugin", "fairseq"), ("fairseq", "ea_fairseq.plugin")]
+ASKED = "import importlib.util; importlib.util.find_spec('fairseq')"  # which imports nothing
+AS_USER_DIR = (
+    "import argparse; from fairseq import utils; import fairseq.models;"
+    "utils.import_user_module(argparse.Namespace(user_dir={link!r}))"
 )
-def test_registers_in_either_order(order):
-    asked = "import importlib.util; importlib.util.find_spec('fairseq')"  # which imports nothing
-    done = run(f"import {order[0]}; {asked}; import {order[1]}; {KNOWS}; {SAFE}")
+
+
+@pytest.mark.parametrize(
+    "begin",
+    [
+        f"import ea_fairseq.plugin; {ASKED}; import fairseq",
+        f"import fairseq; {ASKED}; import ea_fairseq.plugin",
+        AS_USER_DIR,
+    ],
+    ids=["before fairseq", "after fairseq", "user_dir"],
+)
+def test_registers_wherever_it_is_asked_for(begin, tmp_path):
+    # Named by a link, as a folder of experiments may have it; all other tests name the folder.
+    (tmp_path / "ea_fairseq").symlink_to(Path(ea_fairseq.__file__).parent)
+    begin = begin.format(link=str(tmp_path / "ea_fairseq"))
+    done = run(f"{begin}; {KNOWS}; {SAFE}")
     assert done.returncode == 0, done.stderr
 
 
@@ -45,15 +60,4 @@ def test_the_attention_library_leaves_fairseq_as_it_was():
         "assert c.load_checkpoint_to_cpu.__module__ == c.__name__, 'patched';"
         "assert 'ea_fairseq.guard' not in sys.modules"
     )
-    assert done.returncode == 0, done.stderr
-
-
-def test_registers_as_a_user_dir(tmp_path):
-    folder = Path(ea_fairseq.__file__).parent
-    asked = "import argparse; from fairseq import utils; import fairseq.models;"
-    # Named by a link, as a folder of experiments may have it; all other tests name the folder.
-    (tmp_path / "ea_fairseq").symlink_to(folder)
-    link = str(tmp_path / "ea_fairseq")
-    asked += f"utils.import_user_module(argparse.Namespace(user_dir={link!r}));"
-    done = run(f"{asked} {KNOWS}; {SAFE}")
     assert done.returncode == 0, done.stderr

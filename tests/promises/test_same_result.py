@@ -28,6 +28,7 @@ from fairseq_commands import (
     corpus,
     generation,
     run,
+    succeeds,
     trained,
     training,
     two_processes,
@@ -71,8 +72,7 @@ def one_process(tmp_path_factory):
     """The training of docs/fairseq.md in one process that puts two batches into an update."""
     folder = folder_as_in_the_readme(tmp_path_factory.mktemp("one"))
     arguments = [*the_pages_training(), "--update-freq", "2"]
-    done = run("train", *arguments, before=lambda: os.chdir(folder))
-    assert done.status == 0, done.errors()
+    succeeds("train", *arguments, before=lambda: os.chdir(folder))
     return folder / "checkpoints"
 
 
@@ -95,10 +95,8 @@ def losses(folder):
 
 def assert_same_training(folder, expected):
     (found, count), (wanted, wanted_count) = weights(folder), weights(expected)
-    assert count == wanted_count == 12
-    assert found.keys() == wanted.keys() and len(found) > 50
-    for name in found:
-        torch.testing.assert_close(found[name], wanted[name], atol=1e-6, rtol=1e-5, msg=name)
+    assert count == wanted_count == 12 and len(found) > 50
+    torch.testing.assert_close(found, wanted, atol=1e-6, rtol=1e-5)
     assert len(losses(folder)) == 2
     assert losses(folder) == pytest.approx(losses(expected), rel=1e-6)
 
@@ -115,11 +113,10 @@ def launch(command, folder, *before, **env):
 
 
 def test_two_processes_equal_one_with_two_batches(tmp_path, one_process, monkeypatch):
-    folder = folder_as_in_the_readme(tmp_path)
-    monkeypatch.chdir(folder)
+    monkeypatch.chdir(folder_as_in_the_readme(tmp_path))
     commands = two_processes(the_pages_training(), free_port())
     assert [command.wait().status for command in commands] == [0, 0], commands[0].errors()
-    assert_same_training(folder / "checkpoints", one_process)
+    assert_same_training(tmp_path / "checkpoints", one_process)
 
 
 @pytest.mark.thorough
@@ -213,17 +210,28 @@ def test_a_job_ends_without_threads_of_its_connections(tmp_path, signalled):
     assert "gloo" not in done.output().split("threads:")[1]
 
 
-def test_fairseqs_default_backend_on_the_cpu_is_refused_in_one_line(tmp_path):
-    env = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": PORT, "WORLD_SIZE": "2", "RANK": "1"}
-    arguments = training(corpus(), tmp_path, "--cpu", "--max-epoch", "1")
-    done = run("train", *arguments, env={**env, "LOCAL_RANK": "1"})
-    assert done.status == 1 and done.errors().count("\n") == 1
-    assert done.errors().startswith("error: --ddp-backend pytorch_ddp needs GPUs")
-    assert done.errors().rstrip().endswith("--ddp-backend legacy_ddp")
-    assert os.listdir(tmp_path) == []
+@pytest.fixture
+def under_torchrun(monkeypatch):
+    """A function that sets what torchrun sets for one of two processes."""
+
+    def enter():
+        for name, value in {"WORLD_SIZE": "2", "RANK": "1", "LOCAL_RANK": "1"}.items():
+            monkeypatch.setenv(name, value)
+        monkeypatch.setenv("MASTER_ADDR", "127.0.0.1")
+        monkeypatch.setenv("MASTER_PORT", PORT)
+
+    return enter
 
 
-def test_a_perplexity_is_of_the_whole_text_in_one_process(monkeypatch):
+def test_fairseqs_default_backend_on_the_cpu_is_refused(under_torchrun):
+    cfg = FairseqConfig()
+    cfg.common.cpu = True
+    under_torchrun()
+    with pytest.raises(UserError, match="^--ddp-backend pytorch_ddp needs GPUs.* legacy_ddp$"):
+        distributed_utils.call_main(cfg, Trainer)
+
+
+def test_a_perplexity_is_of_the_whole_text_in_one_process(monkeypatch, under_torchrun):
     """Each process printed that of its part: under torchrun, and by default with several GPUs."""
     cfg = FairseqConfig()
     cfg.distributed_training.distributed_world_size = 2
@@ -237,10 +245,7 @@ def test_a_perplexity_is_of_the_whole_text_in_one_process(monkeypatch):
     monkeypatch.setattr(main, "__code__", code)
     distributed_utils.call_main(cfg, main)
     assert seen == [1]
-    for name, value in {"WORLD_SIZE": "2", "RANK": "0", "LOCAL_RANK": "0"}.items():
-        monkeypatch.setenv(name, value)
-    monkeypatch.setenv("MASTER_ADDR", "127.0.0.1")
-    monkeypatch.setenv("MASTER_PORT", "1")
+    under_torchrun()
     with pytest.raises(UserError, match="fairseq-eval-lm reads the text in one process"):
         distributed_utils.call_main(cfg, main)
     assert seen == [1]
@@ -275,8 +280,9 @@ def test_the_same_seed_gives_the_same_losses_and_weights(tmp_path):
         "other": ["--seed", "2"],
     }.items():
         more = ["--arch", "ea_transformer_lite", "--max-epoch", "2", *more]
-        done = run("train", *training(corpus(), tmp_path / name, *more, "--log-format", "json"))
-        assert done.status == 0, done.errors()
+        done = succeeds(
+            "train", *training(corpus(), tmp_path / name, *more, "--log-format", "json")
+        )
         runs[name] = updates(done.output())
     assert len(runs["first"]) > 12 and runs["first"] == runs["second"] != runs["other"]
     assert losses(tmp_path / "first") == losses(tmp_path / "second")
@@ -295,8 +301,7 @@ def test_losses_of_half_precision_follow_those_of_float32(tmp_path):
         folder = tmp_path / "".join(dtype)
         more = ["--arch", "ea_transformer_lite", "--dropout", "0", "--lr", "0.005", "--cpu", *dtype]
         more += ["--max-epoch", "3", "--no-epoch-checkpoints", "--fp16-no-flatten-grads"]
-        done = run("train", *training(corpus(), folder, *more, "--log-format", "json"))
-        assert done.status == 0, done.errors()
+        done = succeeds("train", *training(corpus(), folder, *more, "--log-format", "json"))
         assert "gradient overflow" not in done.output()
         found["".join(dtype)] = [float(update["loss"]) for update in updates(done.output())]
     assert found[""][0] - min(found[""]) > 0.5

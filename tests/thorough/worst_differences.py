@@ -25,7 +25,7 @@ from test_ea_transformer import (  # noqa: E402
 def differences(options: dict, dtype: torch.dtype) -> dict[str, float]:
     """The largest absolute difference between scores for each property."""
     model = build_strong(**options)
-    oracle = oracle_of(model, options)
+    oracle = oracle_of(model)
     model = model.to(dtype)
     sources, prefixes = lengths_case()
     batch = score(model, sources, prefixes)
