@@ -58,7 +58,7 @@ def _inference_step(
     if not isinstance(generator, SequenceGenerator) or not is_text:
         return original(self, generator, models, sample, *args, **kwargs)
     eos = generator.eos
-    empty = empty_rows(src_tokens, generator.pad, eos)
+    empty = (src_tokens.eq(generator.pad) | src_tokens.eq(eos)).all(dim=1).tolist()
     # Nothing to search for: the model would be asked up to --max-len-b times.
     if all(empty):
         hypotheses = [[] for _ in empty]
@@ -68,15 +68,6 @@ def _inference_step(
         if is_empty:
             hypotheses[row] = empty_hypotheses(src_tokens[row], eos, generator.beam_size)
     return hypotheses
-
-
-def empty_rows(src_tokens: Tensor, pad: int, eos: int) -> list[bool]:
-    """Which sources have no token but padding and end of sentence.
-
-    Args:
-        src_tokens: (batch, src_len), integers.
-    """
-    return (src_tokens.eq(pad) | src_tokens.eq(eos)).all(dim=1).tolist()
 
 
 def empty_hypotheses(src_tokens: Tensor, eos: int, beam_size: int) -> list[Hypothesis]:
@@ -150,23 +141,6 @@ class LimitedSearch(nn.Module):
         return self.strategy.step(step, lprobs, *args, **kwargs)
 
 
-def own_limits(
-    generator: SequenceGenerator, lengths: Sequence[int], prefixes: Sequence[int]
-) -> list[int]:
-    """The most tokens of each sentence, its end not counted.
-
-    Args:
-        generator: whose ``max_len_a`` and ``max_len_b`` they are
-        lengths: of the sources, in tokens, the end of sentence counted
-        prefixes: each sentence's tokens that are given, which are never cut
-    """
-    a, b, most = generator.max_len_a, generator.max_len_b, generator.max_len - 1
-    return [
-        min(max(int(a * length + b), generator.min_len, prefix), most)
-        for length, prefix in zip(lengths, prefixes, strict=True)
-    ]
-
-
 @around(SequenceGenerator, "_generate")
 def _limit_each_by_itself(
     original: Any,
@@ -183,7 +157,12 @@ def _limit_each_by_itself(
     prefixes = [0] * len(lengths)
     if prefix_tokens is not None:
         prefixes = prefix_tokens.ne(self.pad).sum(dim=1).tolist()
-    limits = own_limits(self, lengths.tolist(), prefixes)
+    # In tokens, the end of the sentence not counted in a limit, but in a source's length.
+    limits = [int(self.max_len_a * length + self.max_len_b) for length in lengths.tolist()]
+    limits = [
+        min(max(limit, self.min_len, prefix), self.max_len - 1)
+        for limit, prefix in zip(limits, prefixes, strict=True)
+    ]
     before = self.search, self.max_len_a, self.max_len_b
     self.search = LimitedSearch(self.search, self.eos, self.min_len, prefixes, limits)
     self.max_len_a, self.max_len_b = 0, max(limits)
