@@ -27,7 +27,7 @@ LONGEST = (
 def pytest_configure(config: pytest.Config) -> None:
     """Makes the folder of what all processes of the tests share (see `fairseq_commands.shared`)."""
     if not hasattr(config, "workerinput"):
-        folder = tempfile.TemporaryDirectory(prefix="ea_fairseq_tests_")
+        folder = tempfile.TemporaryDirectory(prefix="ea_fairseq_tests_", ignore_cleanup_errors=True)
         os.environ["EA_FAIRSEQ_TESTS"] = folder.name
         config.add_cleanup(folder.cleanup)
 

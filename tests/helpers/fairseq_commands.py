@@ -6,6 +6,7 @@ of this process, with its own arguments, environment, output and exit code.
 
 import atexit
 import faulthandler
+import fcntl
 import functools
 import io
 import logging
@@ -31,7 +32,7 @@ import warm_hydra
 from fairseq.trainer import Trainer
 
 import ea_fairseq.plugin
-from ea_fairseq.files import locked, new_folder
+from ea_fairseq.files import new_folder
 
 warm_hydra.warm()
 
@@ -250,7 +251,8 @@ def shared(make):
     def folder(*arguments):
         name = "-".join([make.__module__, make.__name__, *arguments])
         top = Path(os.environ.get("EA_FAIRSEQ_TESTS") or temporary_folder())
-        with locked(top, f"{name}.lock"):
+        with open(top / f"{name}.lock", "w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
             if not (top / name).exists():
                 with new_folder(top / name) as unfinished:
                     make(unfinished, *arguments)
