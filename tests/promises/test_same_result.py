@@ -1,6 +1,7 @@
 """The result does not depend on how it is run, and two runs do not spoil each other's."""
 
 import contextlib
+import copy
 import errno
 import fcntl
 import json
@@ -223,9 +224,15 @@ def under_torchrun(monkeypatch):
     return enter
 
 
-def test_fairseqs_default_backend_on_the_cpu_is_refused(under_torchrun):
-    cfg = FairseqConfig()
+def settings():
+    """fairseq's defaults on the CPU; its sections are shared by all who ask for them."""
+    cfg = copy.deepcopy(FairseqConfig())
     cfg.common.cpu = True
+    return cfg
+
+
+def test_fairseqs_default_backend_on_the_cpu_is_refused(under_torchrun):
+    cfg = settings()
     under_torchrun()
     with pytest.raises(UserError, match="^--ddp-backend pytorch_ddp needs GPUs.* legacy_ddp$"):
         distributed_utils.call_main(cfg, Trainer)
@@ -233,9 +240,8 @@ def test_fairseqs_default_backend_on_the_cpu_is_refused(under_torchrun):
 
 def test_a_perplexity_is_of_the_whole_text_in_one_process(monkeypatch, under_torchrun):
     """Each process printed that of its part: under torchrun, and by default with several GPUs."""
-    cfg = FairseqConfig()
+    cfg = settings()
     cfg.distributed_training.distributed_world_size = 2
-    cfg.common.cpu = True
     seen = []
 
     def main(cfg):
