@@ -1,7 +1,6 @@
 """The result does not depend on how it is run, and two runs do not spoil each other's."""
 
 import contextlib
-import copy
 import errno
 import fcntl
 import json
@@ -17,7 +16,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from fairseq.dataclass.configs import FairseqConfig
+from fairseq.dataclass.configs import CommonConfig, DistributedTrainingConfig, FairseqConfig
 from fairseq.distributed import utils as distributed_utils
 from fairseq.sequence_generator import SequenceGenerator
 from fairseq.trainer import Trainer
@@ -225,10 +224,8 @@ def under_torchrun(monkeypatch):
 
 
 def settings():
-    """fairseq's defaults on the CPU; its sections are shared by all who ask for them."""
-    cfg = copy.deepcopy(FairseqConfig())
-    cfg.common.cpu = True
-    return cfg
+    """fairseq's defaults on the CPU, in sections of its own: by default all share the classes."""
+    return FairseqConfig(CommonConfig(cpu=True), distributed_training=DistributedTrainingConfig())
 
 
 def test_fairseqs_default_backend_on_the_cpu_is_refused(under_torchrun):
