@@ -23,7 +23,7 @@ CAPABILITY = (8, 0)  # of NVIDIA's chips
 VERSIONS = (3, 4), (4, 0)  # of Triton: from, to before
 
 
-def way(queries: Tensor, src_len: int, kernel_size: int, cached: int = 0) -> str:
+def chosen_backend(queries: Tensor, src_len: int, kernel_size: int, cached: int = 0) -> str:
     """How evolving attention with a convolution is computed: "torch", "cpp" or "triton".
 
     Args:

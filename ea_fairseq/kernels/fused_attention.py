@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from .backend import way
+from .backend import chosen_backend
 from .cpp.library import (
     Heads,
     address,
@@ -74,7 +74,7 @@ def fused_attention(
     carry = None if args.carry is None else args.carry.contiguous()
     inputs = queries, keys, values, visible, carry
     settings = args.scaling, args.dropout, need_carry, args.need_probs
-    if way(queries, keys.size(2), kernel.size(-1)) == "triton":
+    if chosen_backend(queries, keys.size(2), kernel.size(-1)) == "triton":
         from .triton.attention import attention
 
         weights = kernel.contiguous(), offsets.contiguous()

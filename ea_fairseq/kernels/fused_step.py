@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from ..errors import UserError
-from .backend import way
+from .backend import chosen_backend
 from .cpp.library import (
     Heads,
     address,
@@ -69,7 +69,7 @@ def fused_step(
     )
     rows = None if cached.rows is None else cached.rows.contiguous()
     keys, values = with_rows(cached.keys), with_rows(cached.values)
-    if way(queries, src_len, kernel.size(-1), keys.numel()) == "triton":
+    if chosen_backend(queries, src_len, kernel.size(-1), keys.numel()) == "triton":
         from .triton.step import evolving_attention_step
 
         output, evolved, probs, pending, rows_visible = evolving_attention_step(

@@ -35,7 +35,9 @@ def gpu(monkeypatch, caplog):
         queries = SimpleNamespace(device=device, dtype=dtype, shape=torch.Size(shape))
         caplog.clear()
         with caplog.at_level(logging.WARNING):
-            found = {backend.way(queries, src_len, kernel_size, cached) for _ in range(3)}
+            found = {
+                backend.chosen_backend(queries, src_len, kernel_size, cached) for _ in range(3)
+            }
         return *found, caplog.messages
 
     yield gpu
@@ -133,7 +135,7 @@ def test_a_wrong_switch_is_refused_on_a_gpu_too(gpu, monkeypatch):
 def test_torch_alone_is_torch_everywhere(gpu):
     with library.torch_alone():
         assert gpu() == ("torch", [])
-        assert backend.way(torch.zeros(1, 2, 3, 4), 5, 3) == "torch"
+        assert backend.chosen_backend(torch.zeros(1, 2, 3, 4), 5, 3) == "torch"
 
 
 @pytest.mark.parametrize(
@@ -149,5 +151,5 @@ def test_the_cpu_takes_cpp_or_interprets_triton(monkeypatch, switch, interpreted
     library.load_library.cache_clear()
     monkeypatch.setenv("EA_FAIRSEQ_NATIVE", switch)
     monkeypatch.setenv("TRITON_INTERPRET", interpreted)
-    assert backend.way(torch.zeros(1, 2, 3, 4, dtype=dtype), 5, 3) == way
+    assert backend.chosen_backend(torch.zeros(1, 2, 3, 4, dtype=dtype), 5, 3) == way
     library.load_library.cache_clear()

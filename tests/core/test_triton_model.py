@@ -64,15 +64,15 @@ def case(seed=0):
 
 @pytest.fixture(autouse=True)
 def taken(monkeypatch):
-    """The ways that attentions took."""
-    found, way = [], backend.way
+    """The backends that attentions were computed by."""
+    found, way = [], backend.chosen_backend
 
     def noted(*args):
         found.append((args[0].dtype, way(*args)))
         return found[-1][1]
 
-    monkeypatch.setattr("ea_fairseq.attention.variants.evolving.way", noted)
-    monkeypatch.setattr("ea_fairseq.kernels.fused_attention.way", noted)
+    monkeypatch.setattr("ea_fairseq.attention.variants.evolving.chosen_backend", noted)
+    monkeypatch.setattr("ea_fairseq.kernels.fused_attention.chosen_backend", noted)
     return found
 
 

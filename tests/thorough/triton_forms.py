@@ -172,14 +172,14 @@ def interpret() -> None:
     sys.path.append(str(Path(__file__).resolve().parents[1] / "helpers"))
     from attention_cases import attention_inputs, results
 
-    from ea_fairseq.kernels.backend import way
+    from ea_fairseq.kernels.backend import chosen_backend
     from ea_fairseq.kernels.cpp.library import torch_alone
 
     for attention, (heads, lengths, size) in itertools.product(
         ("encoder", "decoder", "encoder-decoder"), LARGE
     ):
         inputs = attention_inputs(attention, heads, lengths, size, torch.float32, True)
-        if way(inputs[1][0], lengths[2], size) != "triton":
+        if chosen_backend(inputs[1][0], lengths[2], size) != "triton":
             raise SystemExit("error: set EA_FAIRSEQ_NATIVE=triton TRITON_INTERPRET=1")
         found = results(*inputs, causal=attention == "decoder")
         with torch_alone():

@@ -152,13 +152,13 @@ def test_torch_compile_is_compared_with_what_it_compiles_and_with_ours(
     monkeypatch, tmp_path, capsys
 ):
     """Without compiling, which takes a minute: what is compiled is the plain path."""
-    taken, way = [], EvolvingLogits._way
+    taken, way = [], EvolvingLogits._backend
 
     def noted(*args):
         taken.append(way(*args))
         return taken[-1]
 
-    monkeypatch.setattr(EvolvingLogits, "_way", noted)
+    monkeypatch.setattr(EvolvingLogits, "_backend", noted)
     monkeypatch.setattr(torch, "compile", lambda function, **options: function)
     monkeypatch.setattr(benchmark, "LENGTHS", (2,))
     path = tmp_path / "figures.json"

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from ...errors import UserError
-from ...kernels.backend import way
+from ...kernels.backend import chosen_backend
 from ...kernels.cpp.library import needs_gradient
 from ...kernels.fused_attention import Evolution, fused_attention
 from ...kernels.fused_step import fused_step
@@ -176,7 +176,7 @@ class EvolvingLogits(LogitTransform):
         self, queries: Tensor | None, keys: Tensor | None, values: Tensor, args: AttentionArgs
     ) -> tuple[Tensor, Tensor | None, Tensor | None]:
         """See :meth:`LogitTransform.attend`; compiled where that is possible."""
-        if self._way(queries, values.size(2), args) == "torch":
+        if self._backend(queries, values.size(2), args) == "torch":
             return super().attend(queries, keys, values, args)
         if not self.uses_carry:
             args = args._replace(carry=None)
@@ -211,7 +211,7 @@ class EvolvingLogits(LogitTransform):
         self, queries: Tensor | None, cached: CachedHeads, args: AttentionArgs, state: State
     ) -> tuple[Tensor, Tensor | None, Tensor | None, State]:
         """See :meth:`LogitTransform.attend_step`; compiled where that is possible."""
-        chosen = self._way(queries, cached.src_len, args, cached.values.numel())
+        chosen = self._backend(queries, cached.src_len, args, cached.values.numel())
         compiled = chosen != "torch" and args.dropout == 0 and args.bias is None
         tensors = (queries, cached.keys, cached.values, args.carry, *state.values())
         if not compiled or needs_gradient(*tensors, *self.parameters()):
@@ -227,14 +227,14 @@ class EvolvingLogits(LogitTransform):
             need_carry=self.uses_carry,
         )
 
-    def _way(self, queries: Tensor, src_len: int, args: AttentionArgs, cached: int = 0) -> str:
+    def _backend(self, queries: Tensor, src_len: int, args: AttentionArgs, cached: int = 0) -> str:
         """What is compiled knows the fixed numbers alone."""
         if self.convolution is None or self.learned_mixing or args.logits is not None:
             return "torch"
         if queries.size(1) != self.convolution.in_channels:  # memory is what it would read else
             heads = self.convolution.in_channels
             raise UserError(f"queries have {queries.size(1)} heads, the convolution {heads}")
-        return way(queries, src_len, self.convolution.kernel_size[0], cached)
+        return chosen_backend(queries, src_len, self.convolution.kernel_size[0], cached)
 
     def _evolution(self) -> Evolution:
         convolution = self.convolution
