@@ -19,7 +19,7 @@ torch.backends.cudnn.allow_tf32 = False
 #: one without work at the end (see scripts/test.sh).
 LONGEST = (
     *("test_run_recipe", "test_readme", "test_language_model_recipes", "test_prepare"),
-    *("test_commands", "test_atomic_saving", "test_translate", "test_sanitize", "test_same_result"),
+    *("test_commands", "test_atomic_saving", "test_sanitize", "test_same_result"),
     *("test_dirty_input", "test_triton_compilation", "test_every_architecture", "test_docs"),
 )
 

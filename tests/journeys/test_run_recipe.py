@@ -16,6 +16,7 @@ from pathlib import Path
 
 import pages
 import pytest
+import translate as translate_script
 from forked_steps import in_forks, recipe_in_forks
 from forks import Fork
 from sacrebleu.metrics import BLEU
@@ -26,6 +27,7 @@ from ea_fairseq.checkpoints.reading import read_checkpoint
 from ea_fairseq.checkpoints.writing import save_checkpoint_file
 from ea_fairseq.commands import recipe as run_recipe
 from ea_fairseq.files import sha256, write_json
+from ea_fairseq.inference.model_folder import read_model_folder
 from ea_fairseq.recipes.results.curves import read_curves
 from ea_fairseq.recipes.runs.changed_settings import (
     check_when_to_stop,
@@ -153,6 +155,7 @@ def test_a_run_ends_with_scores_model_curves_and_the_next_command(recipes):
     for path in ("model", "averaged.pt", "curves.png", "results.json", "logs"):
         assert f" {folder / path}\n" in last and (folder / path).exists()
     assert (folder / "curves.png").read_bytes().startswith(b"\x89PNG")
+    assert re.search(rf"left over +{folder / 'checkpoints'}: .* in \d checkpoints, .*--clean", last)
     following = last[last.index("next:") :]
     assert f"ea-translate {folder / 'model'} < new.de > new.en\n" in following
     assert f"Translator({str(folder / 'model')!r}).translate(" in following
@@ -168,10 +171,9 @@ def test_the_pages_commands_run_on_these_runs(recipes, tmp_path, monkeypatch, ca
     Path("work/runs").mkdir(parents=True)
     Path("work/runs/multi30k.de-en").symlink_to(seed_folder(recipes, "x").parents[1])
     Path("new.de").write_text("Ein Hund.\n\n")
-    shown = []
     looks = re.compile("python scripts/(?!run_recipe|compare_many|keep_runs)")
-    for page in (REPOSITORY / "examples" / "translation").glob("*.md"):
-        shown += [c for c in pages.commands(page) if looks.match(c)]
+    found = (REPOSITORY / "examples" / "translation").glob("*.md")
+    shown = [c for page in found for c in pages.commands(page) if looks.match(c)]
     assert len(shown) == 5 + 2
     for line in dict.fromkeys(shown):
         line = line.replace("< new.de > new.en", "--input new.de --output new.en")
@@ -196,6 +198,7 @@ def test_every_command_can_be_copied_from_its_log(recipes):
 
 
 def test_a_second_run_does_nothing_again(recipes, main):
+    """Nor with settings that change no weight, and the same numbers written otherwise."""
     folder = seed_folder(recipes, "transformer_lite")
 
     def times():
@@ -203,9 +206,11 @@ def test_a_second_run_does_nothing_again(recipes, main):
         return {path: path.stat().st_mtime_ns for path in files}
 
     before = times()
-    code, output = main(recipes / "transformer_lite.yml", "--examples", "2")
+    changes = ("keep-last-epochs=5", "lr=1e-2", "log-interval=7", "label-smoothing=1e-1")
+    settings = [f"--set={change}" for change in changes]
+    code, output = main(recipes / "transformer_lite.yml", "--examples", "2", *settings)
     assert code == 0
-    assert "fairseq_cli" not in output
+    assert "fairseq_cli" not in output and output.count("done before") == len(STEPS)
     assert output.count("reference    A ") == 2 and str(folder / "results.json") in output
     assert times() == before
 
@@ -278,14 +283,6 @@ def test_an_option_that_is_taken_back_leaves_a_schedule_to_max_update(none):
     assert not schedule_needs_max_update(falling | {"total-num-update": 90})
     assert schedule_needs_max_update({"lr-scheduler": "cosine", "lr-period-updates": none})
     assert not schedule_needs_max_update({"lr-scheduler": "tri_stage", "phase-ratio": none})
-
-
-def test_what_changes_no_weight_and_the_same_number_written_otherwise_redo_nothing(recipes, main):
-    options = ("keep-last-epochs=5", "lr=1e-2", "log-interval=7", "label-smoothing=1e-1")
-    settings = [word for option in options for word in ("--set", option)]
-    code, output = main(recipes / "transformer_lite.yml", *settings)
-    assert code == 0
-    assert "fairseq_cli" not in output and output.count("done before") == len(STEPS)
 
 
 @pytest.mark.thorough
@@ -438,6 +435,102 @@ def test_a_finished_run_whose_logs_or_scores_were_deleted_is_whole_again(recipes
     assert code == 0 and "fairseq_cli" not in output
     assert results(recipes, "tidied")["parameters"] == before["parameters"] > 0
     assert results(recipes, "tidied")["scores"] == before["scores"]
+
+
+@pytest.mark.parametrize(
+    ("options", "missing", "kept"),
+    [
+        ((), None, None),
+        (("--set", "average=null"), None, "checkpoint_best.pt"),  # it is the model then
+        *(((), name, None) for name in ("results.json", "steps/train.json", "averaged.pt")),
+    ],
+)
+def test_checkpoints_of_no_more_use_are_removed_on_demand_from_a_finished_run(
+    recipes, main, tmp_path, options, missing, kept
+):
+    folder = copy_run(recipes, "transformer_lite", tmp_path.name)
+    gone = {path for path in (folder / "checkpoints").glob("*.pt") if path.name != kept}
+    if missing is not None:
+        (folder / missing).unlink()
+        gone = set()
+
+    def present():
+        return {path for path in folder.rglob("*") if path.is_file() and path.name != ".lock"}
+
+    before, size = present(), sum(path.stat().st_size for path in gone) / 1e6
+    clean = (recipes / "transformer_lite.yml", "--name", tmp_path.name, "--clean", *options)
+    said = f"removed {len(gone)} checkpoints, {size:.0f} MB" if gone else "nothing to remove"
+    assert said in main(*clean)[1]
+    assert before - present() == gone
+    code, output = main(*clean)
+    assert code == 0 and "nothing to remove" in output
+
+
+def translate(recipes, folder, text="Ein Hund.\n", *options):
+    """translate.py's exit code, for text in a file."""
+    (folder / "input").write_text(text)
+    recipe, work = recipes / "ea_transformer_lite.yml", recipes.parent / "work"
+    words = [recipe, "--work-dir", work, "--input", folder / "input", *options]
+    try:
+        return translate_script.main([*map(str, words), "--output", str(folder / "output")])
+    except SystemExit as stop:
+        return stop.code
+
+
+def test_raw_text_gets_the_translations_of_the_recipe(recipes, tmp_path, capsys):
+    raw = (recipes / "raw" / "first.de").read_text()
+    expected = seed_folder(recipes, "ea_transformer_lite") / "generate" / "first.en"
+    assert translate(recipes, tmp_path, raw, "--buffer-size", "5") == 0
+    errors = capsys.readouterr().err
+    assert (tmp_path / "output").read_text() == expected.read_text()
+    assert [line for line in errors.splitlines() if "no C++ compiler" not in line] == []
+
+
+def test_the_run_has_a_model_folder_that_knows_its_scores(recipes, tmp_path):
+    """Made at the end of the recipe; made anew where the run's model is newer."""
+    folder = seed_folder(recipes, "ea_transformer_lite")
+    config = folder / "model" / "config.json"
+    before = config.stat().st_mtime_ns
+    model = read_model_folder(folder / "model")
+    assert model.config.scores == results(recipes, "ea_transformer_lite")["scores"]
+    assert model.config.search.beam == 2
+    assert model.config.longest.sentences == 1 and 4 < model.config.longest.tokens < 40
+    assert translate(recipes, tmp_path) == 0 and config.stat().st_mtime_ns == before
+    os.utime(folder / "averaged.pt")
+    assert translate(recipes, tmp_path) == 0 and config.stat().st_mtime_ns > before
+
+
+def test_two_sentences_in_a_line_are_both_translated(recipes, tmp_path, capsys):
+    first, second = "Ein Hund mag das Buch.", "Ein Auto sieht das Haus."
+    assert translate(recipes, tmp_path, f"{first}\n{second}\n{first} {second}\n") == 0
+    answers = (tmp_path / "output").read_text().splitlines()
+    assert answers[2] == f"{answers[0]} {answers[1]}"
+    # Two short sentences: of no more subwords than one that was trained on.
+    refused = f"{first}\nEin Hund. Ein Hund.\n{first} {second} {first} {second}\n"
+    assert translate(recipes, tmp_path, refused, "--long", "refuse") == 1
+    assert (tmp_path / "output").read_text().splitlines() == [answers[0], "", ""]
+    errors = capsys.readouterr().err
+    assert "translate.py: line 2: 2 sentences; the model was trained on 1" in errors
+    assert re.search(r"line 3: \d+ subwords in one piece; the model was trained on \d+\n", errors)
+
+
+def test_runs_and_models_that_cannot_translate_are_named_in_one_line(recipes, tmp_path, capsys):
+    weights = seed_folder(recipes, "ea_transformer_lite") / "model" / "model.safetensors"
+    whole = weights.read_bytes()
+    try:
+        weights.write_bytes(whole[:1000])
+        for options, words in {
+            ("--seed", "7"): "seed7: no such run; train first: ea-recipe",
+            ("--work-dir", "/nowhere"): "/nowhere",
+            ("--variant", "transformer"): "--variant",
+            (): "model.safetensors: damaged",
+        }.items():
+            assert translate(recipes, tmp_path, "Ein Hund.\n", *options)
+            errors = capsys.readouterr().err
+            assert words in errors and len(errors.splitlines()) == 1
+            assert not (tmp_path / "output").exists()
+    finally:
+        weights.write_bytes(whole)
 
 
 @pytest.mark.thorough
