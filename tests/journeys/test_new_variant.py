@@ -44,9 +44,14 @@ def user_dir(tmp_path_factory):
     references.__path__.remove(str(oracles))
 
 
+def told(arguments, user_dir):
+    """fairseq's arguments, with the folder in the place of the plugin's own."""
+    where = arguments.index("--user-dir") + 1
+    return [*arguments[:where], user_dir, *arguments[where + 1 :]]
+
+
 def test_trains_saves_resumes_and_decodes(user_dir, tmp_path):
-    arguments = training(corpus(), tmp_path, "--arch", "scaled_transformer_lite")
-    arguments[arguments.index("--user-dir") + 1] = user_dir
+    arguments = told(training(corpus(), tmp_path, "--arch", "scaled_transformer_lite"), user_dir)
     for epochs in ("1", "2"):
         more = ["--ea-start", "0.7", "--max-epoch", epochs, "--encoder-layers", "2"]
         done = run("train", *arguments, *more)
@@ -59,14 +64,9 @@ def test_trains_saves_resumes_and_decodes(user_dir, tmp_path):
     assert scale.ne(0.7).any()  # it learned
 
     arguments = generation(corpus(), tmp_path / "checkpoint_last.pt", "--beam", "5")
-    arguments[arguments.index("--user-dir") + 1] = user_dir
     # In a process of its own, where nothing but --user-dir names the plugin.
     code = "import sys; from fairseq_cli.generate import cli_main; sys.exit(cli_main())"
-    done = subprocess.run(
-        [sys.executable, "-c", code, *map(str, arguments)], capture_output=True, text=True
-    )
-    assert done.returncode == 0, done.stderr
-    assert len(re.findall(r"^H-", done.stdout, re.M)) == 11
+    assert len(re.findall(r"^H-", python(code, *told(arguments, user_dir)), re.M)) == 11
 
     # Without it: which is missing, and where it is to come from.
     done = run("generate", *generation(corpus(), tmp_path / "checkpoint_last.pt"))
@@ -88,15 +88,16 @@ def test_trains_saves_resumes_and_decodes(user_dir, tmp_path):
     assert f"--user-dir {user_dir.name}" in (folder / "README.md").read_text()
     # In a program, as a recipe's last lines say.
     (line,) = _import_of(SimpleNamespace(user_dir=user_dir))
-    program = [
-        line.removeprefix("  >>> "),
-        "from ea_fairseq import Translator",
-        f"print(Translator({str(folder)!r}).translate('a b'))",
-    ]
-    done = subprocess.run(
-        [sys.executable, "-c", "\n".join(program)], capture_output=True, text=True
-    )
+    program = [line.removeprefix("  >>> "), "from ea_fairseq import Translator"]
+    python("\n".join([*program, f"Translator({str(folder)!r}).translate('a b')"]))
+
+
+def python(code, *arguments):
+    """What a program prints, in a process of its own."""
+    words = [sys.executable, "-c", code, *map(str, arguments)]
+    done = subprocess.run(words, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
+    return done.stdout
 
 
 def test_what_fails_in_a_folder_of_ones_own_is_told_in_a_line(tmp_path):
@@ -124,8 +125,7 @@ def test_a_recipe_takes_it_with_seeds_of_its_own(user_dir, tmp_path):
 
 
 def test_its_options_are_its_own(user_dir, tmp_path):
-    arguments = training(corpus(), tmp_path, "--arch", "scaled_transformer_lite")
-    arguments[arguments.index("--user-dir") + 1] = user_dir
+    arguments = told(training(corpus(), tmp_path, "--arch", "scaled_transformer_lite"), user_dir)
     for options, words in (
         (["--ea-alpha", "0.3"], "--ea-alpha 0.3 is an option of .*evolving.*, not of"),
         (["--ea-start", "7"], r"--ea-start.*\[0, 1\], not '7'"),

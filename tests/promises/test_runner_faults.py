@@ -39,9 +39,9 @@ def test_folders_that_cannot_be_used_are_refused_before_any_work(
 def test_a_step_without_a_prepared_corpus_is_refused_and_makes_nothing(tmp_path, capfd):
     recipe = make_corpus(tmp_path) / "transformer_lite.yml"
     assert run_recipe.main([*arguments(recipe), "--steps", "generate", "evaluate"]) == 1
-    error = capfd.readouterr().err.strip()
-    assert error.startswith("ea-recipe: error: ") and "\n" not in error
-    assert error.endswith("data/tiny.de-en: the corpus is not prepared; --steps prepare first")
+    error = capfd.readouterr().err
+    assert error.startswith("ea-recipe: error: ") and error.count("\n") == 1
+    assert error.endswith("data/tiny.de-en: the corpus is not prepared; --steps prepare first\n")
     assert not (tmp_path / "work" / "runs").exists()
 
 

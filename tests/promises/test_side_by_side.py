@@ -23,16 +23,16 @@ def job(folder, name, code):
     return Job(name, [sys.executable, "-u", "-S", "-c", code], folder / f"{name}.log")
 
 
-def test_lines_are_shown_as_they_come_and_kept_in_a_log_each(tmp_path):
+def test_lines_are_shown_as_they_come_kept_in_a_log_each_and_a_failure_stops_no_other(tmp_path):
     jobs = [
         job(tmp_path, "a", "print('one'); print('two', end='')"),
+        job(tmp_path, "bad", "raise SystemExit(3)"),
         job(tmp_path, "b", "import sys; print('bar 1\\rbar 2'); print('ä', file=sys.stderr)"),
     ]
     shown = []
-    codes = run_side_by_side(jobs, 2, lambda job, line: shown.append((job.name, line)))
-    assert codes == {"a": 0, "b": 0}
-    assert [line for name, line in shown if name == "a"] == ["one", "two"]
-    assert [line for name, line in shown if name == "b"] == ["bar 1", "bar 2", "ä"]
+    codes = run_side_by_side(jobs, 1, lambda job, line: shown.append((job.name, line)))
+    assert codes == {"a": 0, "bad": 3, "b": 0}
+    assert shown == [("a", "one"), ("a", "two"), ("b", "bar 1"), ("b", "bar 2"), ("b", "ä")]
     assert (tmp_path / "a.log").read_text() == "one\ntwo"
     assert (tmp_path / "b.log").read_bytes() == "bar 1\rbar 2\nä\n".encode()
 
@@ -57,36 +57,28 @@ def test_as_many_run_at_once_as_asked_for_and_no_more(tmp_path, at_once):
     assert sorted(begun) == sorted(codes) == ["0", "1", "2", "3"]
 
 
-def test_a_failure_stops_no_other_and_is_told(tmp_path):
-    jobs = [job(tmp_path, "bad", "raise SystemExit(3)"), job(tmp_path, "good", "print('done')")]
-    shown = []
-    codes = run_side_by_side(jobs, 1, lambda job, line: shown.append(line))
-    assert codes == {"bad": 3, "good": 0} and shown == ["done"]
+def start(code):
+    """A program that runs commands side by side."""
+    head = "import signal, sys\nfrom pathlib import Path\n"
+    head += "from ea_fairseq.recipes.runs.side_by_side import Job, run_side_by_side\n"
+    return subprocess.Popen([sys.executable, "-c", head + code], stdout=subprocess.PIPE, text=True)
 
 
 @pytest.mark.parametrize("stubborn", [False, True])
 def test_an_interrupt_lets_them_end_in_order_and_a_second_one_kills(tmp_path, stubborn):
     """One that saves what it has when it is told to end; one that does not listen."""
-    listens = "signal.signal(signal.SIGTERM, lambda *_: (print('saved'), sys.exit()))"
-    if stubborn:
-        listens = "signal.signal(signal.SIGTERM, lambda *_: print('no'))"
+    told = "print('no')" if stubborn else "(print('saved'), sys.exit())"
+    listens = f"signal.signal(signal.SIGTERM, lambda *_: {told})"
     code = f"import signal, sys, time; {listens}; print('up')\nwhile True: time.sleep(0.05)"
-    program = f"""
-import signal, sys
+    parent = start(f"""
 signal.signal(signal.SIGINT, signal.default_int_handler)  # a suite in the background ignores it
-sys.path.insert(0, {str(tmp_path)!r})
-from pathlib import Path
-from ea_fairseq.recipes.runs.progress import Display, Status
-from ea_fairseq.recipes.runs.side_by_side import Job, run_side_by_side
 jobs = [Job(n, [sys.executable, "-u", "-c", {code!r}], Path({str(tmp_path)!r}, n)) for n in "ab"]
-print("children", flush=True)
 try:
     run_side_by_side(jobs, 2, lambda job, line: print(line, flush=True))
 except KeyboardInterrupt:
     print("interrupted")
-"""
-    parent = subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True)
-    assert [parent.stdout.readline() for _ in range(3)] == ["children\n", "up\n", "up\n"]
+""")
+    assert [parent.stdout.readline() for _ in range(2)] == ["up\n", "up\n"]
     parent.send_signal(signal.SIGINT)
     if stubborn:
         wait_for(lambda: all("no" in (tmp_path / name).read_text() for name in "ab"))
@@ -97,16 +89,11 @@ except KeyboardInterrupt:
 
 
 def test_they_die_with_the_one_that_started_them(tmp_path):
-    code = f"""
-import os, sys
-from pathlib import Path
-from ea_fairseq.recipes.runs.progress import Display, Status
-from ea_fairseq.recipes.runs.side_by_side import Job, run_side_by_side
+    parent = start(f"""
 child = "import os, time; print(os.getpid()); time.sleep(60)"
 job = Job("a", [sys.executable, "-u", "-c", child], Path({str(tmp_path)!r}, "log"))
 run_side_by_side([job], 1, lambda job, line: print(line, flush=True))
-"""
-    parent = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True)
+""")
     child = int(parent.stdout.readline())
     parent.kill()
     parent.wait()
