@@ -384,7 +384,8 @@ def test_pieces_of_words_are_never_scored(tmp_path, main, option, section):
     corpus.write_text(corpus.read_text() + "subword: sentencepiece\n")
     fitting = ("--dry-run", "--set", "generate.post-process=sentencepiece")
     assert main(recipe, *fitting)[0] == 0
-    code, output = main(recipe, *fitting, "--set", option, "--set", "eval-bleu-remove-bpe=@@ ")
+    wrong = ("--set", option, "--set", "eval-bleu-remove-bpe=subword_nmt")
+    code, output = main(recipe, *fitting, *wrong)
     assert code == 1 and len(output.strip().splitlines()) == 1
     assert f"'{section}: " in output and "must be sentencepiece" in output
 
