@@ -152,7 +152,7 @@ def statistics(path: Path, texts: list[str], tokens_per_sample: int | None) -> S
 
 
 def is_run_of_language_model(path: Path) -> bool:
-    """Whether a recipe's run of a language model lies there, see recipes/kept_text.py."""
+    """Whether a recipe's run of a language model lies there, see recipes/runs/text_copy.py."""
     return (path / "text" / "dict.txt").exists()
 
 

@@ -18,7 +18,7 @@ from triton_forms import LARGE
 
 from ea_fairseq.attention.cached_heads import CachedHeads
 from ea_fairseq.attention.contract import AttentionArgs
-from ea_fairseq.kernels.backend import way
+from ea_fairseq.kernels.backend import chosen_backend
 from ea_fairseq.kernels.cpp.library import torch_alone
 
 pytestmark = on_triton
@@ -47,7 +47,7 @@ def case(attention, num_heads, lengths, kernel_size, hide=True, dtype=torch.floa
         attention, num_heads, lengths, kernel_size, dtype, hide, **options
     )
     tensors = [tensor.detach().to(DEVICE).requires_grad_() for tensor in tensors]
-    assert way(tensors[0], lengths[2], kernel_size) == "triton"
+    assert chosen_backend(tensors[0], lengths[2], kernel_size) == "triton"
     return transform.to(DEVICE), tensors, None if visible is None else visible.to(DEVICE)
 
 

@@ -1,7 +1,10 @@
 """The pages of the documentation, and the commands that they show."""
 
 import re
+import shlex
 import subprocess
+from collections.abc import Callable
+from importlib import import_module, metadata
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -20,6 +23,16 @@ def commands(page: Path) -> list[str]:
     """Every line of a page's bash blocks, those that go on in the next one joined."""
     lines = "\n".join(blocks(page, "bash")).replace("\\\n", " ").splitlines()
     return [line for line in lines if line.strip()]
+
+
+def program(command: str) -> tuple[Callable[[list[str]], int], list[str]]:
+    """The main function behind a script or an installed command, and the arguments it is given."""
+    name, *words = shlex.split(command)
+    if name == "python":
+        script, *words = words
+        return import_module(Path(script).stem).main, words
+    (entry,) = metadata.entry_points(group="console_scripts", name=name)
+    return entry.load(), words
 
 
 def bash(command: str, folder: Path, environment: dict[str, str], text: str = "") -> str:

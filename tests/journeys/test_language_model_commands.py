@@ -303,6 +303,6 @@ def test_the_pages_commands_run_as_they_stand(tmp_path, monkeypatch):
     output = here(f"{interactive} --input prefix", tmp_path)
     assert len(re.findall(r"^H-0\t", output, re.M)) == 1
     monkeypatch.chdir(tmp_path)
-    (export,) = re.findall(r"`python scripts/export_model.py ([^`]+)`", PAGE.read_text())
+    (export,) = re.findall(r"`ea-export ([^`]+)`", PAGE.read_text())
     assert export_model.main(shlex.split(export)) == 0
     assert LanguageModel(export.split()[-1]).generate("w1").startswith("w1")

@@ -11,7 +11,6 @@ import subprocess
 import sys
 import time
 import zipfile
-from importlib import import_module
 from pathlib import Path
 
 import pages
@@ -171,18 +170,18 @@ def test_the_pages_commands_run_on_these_runs(recipes, tmp_path, monkeypatch, ca
     Path("work/runs").mkdir(parents=True)
     Path("work/runs/multi30k.de-en").symlink_to(seed_folder(recipes, "x").parents[1])
     Path("new.de").write_text("Ein Hund.\n\n")
-    looks = re.compile("python scripts/(?!run_recipe|compare_many|keep_runs)")
+    looks = re.compile("ea-(compare|plot)|python scripts/(?!compare_many|keep_runs)")
     found = (REPOSITORY / "examples" / "translation").glob("*.md")
     shown = [c for page in found for c in pages.commands(page) if looks.match(c)]
     assert len(shown) == 5 + 2
     for line in dict.fromkeys(shown):
         line = line.replace("< new.de > new.en", "--input new.de --output new.en")
-        _, script, *words = shlex.split(line)
-        assert import_module(Path(script).stem).main(words) == 0, line
+        main, words = pages.program(line)
+        assert main(words) == 0, line
     assert Path("new.en").read_text().count("\n") == 2
     assert Path("curves.png").read_bytes().startswith(b"\x89PNG")
     printed = capsys.readouterr().out
-    # Of compare.py, ablation.py and time_to_match.py.
+    # Of ea-compare, ablation.py and time_to_match.py.
     for words in ("| first ", "not run", "epochs"):
         assert words in printed
 
