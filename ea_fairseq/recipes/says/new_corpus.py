@@ -99,7 +99,8 @@ class Schedule:
     Measured on Multi30K, German to English: see examples/translation/README.md.
 
     Attributes:
-        batch: tokens of a batch: a power of two from 512 to 4,096, near a 250th of the corpus
+        batch: tokens of a batch: a power of two from 512 to 4,096, near a 50th of the corpus up to
+            2,048, near a 250th beyond
         updates: in an epoch, about
         epochs: at most 50, or so many that there are 6,000 updates; never more than 300
         patience: epochs without a better validation loss: 5, or 1,000 updates' worth up to 10
@@ -122,7 +123,9 @@ def schedule(pairs: int, tokens: int) -> Schedule:
         pairs: of sentences
         tokens: subwords of the longer side, about
     """
-    batch = 2 ** min(max(round(math.log2(max(tokens, 1) / 250)), 9), 12)
+    exponent = math.log2(max(tokens, 1))
+    small = min(max(round(exponent - math.log2(50)), 9), 11)
+    batch = 2 ** max(small, min(round(exponent - math.log2(250)), 12))
     updates = max(1, round(tokens / batch))
     epochs = min(max(50, math.ceil(6000 / updates)), 300)
     return Schedule(
