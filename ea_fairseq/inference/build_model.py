@@ -125,7 +125,7 @@ def _check_option(name: str, value: Any, action: argparse.Action | None, where: 
         UserError: naming the option, its value and what is expected.
     """
     items = value if isinstance(value, list) else [value]
-    kind = getattr(action, "type", None)
+    kind = int if name in _POSITIONS else getattr(action, "type", None)
     most = _MOST_LAYERS if name.endswith("_layers") else _MOST
     expected = None
     if not all(isinstance(item, str | bool | int | float) for item in items):
@@ -133,9 +133,7 @@ def _check_option(name: str, value: Any, action: argparse.Action | None, where: 
     elif isinstance(getattr(action, "const", None), bool) and type(value) is not bool:
         expected = "choose true or false"
     # fairseq's architectures have False for some numbers that are off.
-    elif kind is int and type(value) is not int and value is not False:
-        expected = "expected a whole number"
-    elif name in _POSITIONS and type(value) is not int:
+    elif kind is int and type(value) is not int and (value is not False or name in _POSITIONS):
         expected = "expected a whole number"
     elif kind is float and type(value) not in (int, float) and value is not False:
         expected = "expected a number"

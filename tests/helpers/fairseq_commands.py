@@ -20,7 +20,6 @@ import subprocess
 import sys
 import tempfile
 import time
-from importlib import metadata
 from pathlib import Path
 
 # So that the forks need not import them.
@@ -30,6 +29,7 @@ import torch
 import torch._dynamo
 import warm_hydra
 from fairseq.trainer import Trainer
+from pages import program
 
 import ea_fairseq.plugin
 from ea_fairseq.files import new_folder
@@ -163,7 +163,8 @@ def succeeds(name, *arguments, **options):
 
 
 def refusal(name, *arguments, **options):
-    """Run a command that must end in one line without a result; returns that line."""
+    """Run a command that must end in one line without a result, argparse's (status 2) or ours;
+    returns that line."""
     done = run(name, *arguments, **options)
     assert done.status in (1, 2) and "Traceback" not in done.errors(), done.errors()
     assert not re.search("^H-|BLEU4 |^Perplexity", done.output(), re.M)
@@ -184,11 +185,10 @@ def here(command, folder):
     name, *arguments = [USER_DIR if word == "ea_fairseq" else word for word in words]
     main = name.removeprefix("fairseq-")
     if name.startswith("ea-"):
-        (program,) = metadata.entry_points(group="console_scripts", name=name)
-        program = program.load()
+        command_main, _ = program(name)
 
         def main(_):
-            return program()
+            return command_main()
 
     done = succeeds(main, *arguments, before=lambda: os.chdir(folder))
     if file is not None:

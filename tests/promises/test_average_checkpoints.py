@@ -226,7 +226,7 @@ REFUSED = [
     (
         "--inputs few --num-epoch-checkpoints 3",
         "3 checkpoints",
-        "t3.pt, checkpoint1.pt",
+        "checkpoint3.pt, checkpoint1.pt",
         "--allow-fewer",
     ),
     *((f"--inputs a.pt {bad}", bad) for bad in ("cut.pt", "text.pt", "missing.pt", "few")),
