@@ -19,7 +19,12 @@ from ..recipes.results.comparison import (
 )
 from ..recipes.results.differences import listed
 from ..recipes.results.independence import warning_of_copies
-from ..recipes.results.scoring import check_lengths, check_words, text_measures
+from ..recipes.results.scoring import (
+    check_lengths,
+    check_reference_words,
+    check_words,
+    text_measures,
+)
 from ..recipes.results.systems import (
     Runs,
     are_language_models,
@@ -28,6 +33,7 @@ from ..recipes.results.systems import (
     units_of,
 )
 from ..recipes.results.tables import mean_and_deviation, table
+from ..recipes.runs.generation import check_text_alone
 from .program import described, run_program
 
 _DESCRIPTION = """Compare two systems: differences of scores, intervals and p-values by bootstrap.
@@ -159,10 +165,14 @@ def read_file(path: Path, args: argparse.Namespace, beside: Runs | None) -> Runs
         ValueError: it is not known which references it belongs to, or it does not fit them.
     """
     text = read_lines(path)
-    check_words({path: text})
     given = read_lines(args.references) if args.references else None
+    files = {path: text}
+    check_words(files)
     if given is not None:
-        check_lengths({path: text, args.references: given})
+        check_reference_words(args.references, given)
+        files[args.references] = given
+    check_text_alone(files)
+    check_lengths(files)
     if beside is None:
         if given is None:
             raise ValueError(f"{path}: translations in a file need their --references")

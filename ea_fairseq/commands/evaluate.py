@@ -13,6 +13,7 @@ from ..recipes.results.scoring import (
     Score,
     Translation,
     check_lengths,
+    check_reference_words,
     check_words,
     comet_score,
     measures,
@@ -96,19 +97,20 @@ def evaluate(args: argparse.Namespace) -> None:
         compound_split=args.compound_split,
         language=args.target_lang,
     )
-    files = {path: lines, args.references: translation.references}
-    check_words({path: lines})
+    compared = {args.references: translation.references}
     if tokenized is not None:
+        compared[args.tokenized_references] = tokenized
         check_words({args.tokenized_references: tokenized})
-        files[args.tokenized_references] = tokenized
+    check_words({path: lines})
+    check_reference_words(args.references, translation.references)
+    files = {path: lines} | compared
     sources = read_lines(args.sources) if args.sources else None
     if sources is not None:
         files[args.sources] = sources
     check_text_alone({name: text for name, text in files.items() if name != args.generated})
     check_lengths(files)
     if args.generated:
-        compared = (args.references, args.tokenized_references)
-        check_targets(path, {name: files[name] for name in compared if name})
+        check_targets(path, compared)
     changed = sum(one != text for one, text in zip(lines, translation.text, strict=True))
     if tokenized == translation.references and 2 * changed > len(lines):
         raise ValueError(

@@ -53,6 +53,8 @@ def scored(tmp_path_factory):
     write(path / "short", lines[:-1])
     write(path / "long", [*lines, "one more"])
     write(path / "pieces", ["ca@@ t", *lines[1:]])
+    write(path / "all_pieces", [f"ca@@ t {line}" for line in lines])
+    write(path / "scores", [f"-0.5\t{line}" for line in lines])  # ea-translate --scores
     write(path / "empty", [])
     for system, share in {"A": 0.5, "B": 0.15}.items():
         for seed in (1, 2):
@@ -374,6 +376,10 @@ REFUSED = [
     (None, [FILE, "{}/short", *REFERENCES], "{}/short has 59 lines, {}/ref has 60"),
     (None, [FILE, "{}/pieces", *REFERENCES], "{}/pieces: 'ca@@' in sentence 1 is a piece"),
     (None, [FILE, "{}/pieces", *REFERENCES], "translate with --post-process subword_nmt"),
+    (None, [FILE, FILE, "--references", "{}/all_pieces"], "before they were split into subwords"),
+    (None, [FILE, "{}/A", "--references", "{}/all_pieces"], "before they were split into subwords"),
+    (None, [FILE, "{}/scores", *REFERENCES], "{}/scores: has a tab in every line"),
+    (None, ["{}/scores", "{}/A"], "{}/scores: has a tab in every line"),
     (None, ["{}/empty", "{}/empty", "--references", "{}/empty"], "{}/empty is empty: there is"),
     # Options without effect.
     (None, [FILE, "{}/A", "--json", FILE], f"--json {FILE}: is the same file as {FILE}, which is"),

@@ -12,7 +12,7 @@ import pytest
 from test_compare import write
 
 from ea_fairseq.commands import compare, evaluate
-from ea_fairseq.recipes.results.scoring import check_words, split_compounds
+from ea_fairseq.recipes.results.scoring import check_reference_words, check_words, split_compounds
 from ea_fairseq.recipes.runs.generation import read_generated
 from ea_fairseq.text.tokens import detokenize
 
@@ -48,6 +48,7 @@ def files(tmp_path_factory):
         written[f"generated.{name}"] = [last.sub(rf"\g<1>{piece}", line) for line in lines]
         written[f"hyp.tok.{name}"] = [*hypotheses[:-1], piece]
         written[f"tok.{name}"] = [*references[:-1], piece]
+        written[f"pieces.{name}"] = [*references[:-3], piece, piece, piece]
     written |= {f"printed.{name}": [line] * 40 for name, line in PRINTED.items()}
     written |= {"ref.reversed": written["ref"][::-1], "empty": []}
     for name, content in written.items():
@@ -161,6 +162,8 @@ def test_text_is_made_by_the_rules_of_the_target_language(tmp_path, capsys, lang
         ("S-0\tx\nD-0\t-1\ta\u2028b\u0085c\rd\nS-1\ty\nD-1\t-1\te\n", ["a\u2028b\u0085c\rd", "e"]),
         ("D-0\t-1\ta\nD-3\t-1\td\n", "2 sentences without translation: 1, 2"),
         ("S-0\tno translation\n", "no translation in it"),
+        # tee -a: the older output was scored.
+        ("S-0\tx\nD-0\t-1\ta\nS-0\tx\nD-0\t-1\tb\n", "two outputs .* S-0 stands in it twice"),
         # Tokens, and what is printed of them; a text would be made text a second time.
         ("H-0\t-1\tEin Haus .\nD-0\t-1\tEin Haus .\n", ["Ein Haus ."]),
         ("H-0\t-1\tEin Ha@@ us .\nD-0\t-1\tEin Haus .\n", ["Ein Haus ."]),
@@ -231,6 +234,10 @@ REFUSED = [
             ("json", "ea-translate --json"),
         )
     ),
+    *(
+        (f"--translations {{}}/hyp --references {{}}/pieces.{name}", [f"pieces.{name}: ", "before they were"])
+        for name in ("subword_nmt", "sentencepiece")
+    ),
     (
         "--hypotheses {}/printed.generate --references {}/ref --target-lang en",
         ["printed.generate: has ", "give that as --generated"],
@@ -271,6 +278,7 @@ def test_pieces_of_words_are_refused_with_the_remedy(piece, remedy):
     with pytest.raises(ValueError, match=f"{piece.split()[0]}.* --post-process {remedy}, and "):
         check_words({"text": [piece]})
     check_words({"text": ["@@ -1 +1 @@ a"]})  # the head of a part of a diff, say
+    check_reference_words("corpus", [piece, *["a b"] * 19])  # what somebody wrote
 
 
 def test_long_words_are_looked_through_once():

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -66,15 +66,37 @@ _SENTENCEPIECE_MARK = re.compile("\u2581\\S*")
 
 def check_words(files: dict[str | Path, list[str]]) -> None:
     """Refuse text in which words are still split into pieces: its scores would mean nothing."""
-    marks = {"subword_nmt": _BPE_MARK, "sentencepiece": _SENTENCEPIECE_MARK}
     for name, lines in files.items():
+        for post_process, pieces in _pieces(lines).items():
+            for number, piece in pieces:
+                raise ValueError(
+                    f"{name}: {piece!r} in sentence {number} is a piece of a word: translate with "
+                    f"--post-process {post_process}, and score whole words"
+                )
+
+
+def check_reference_words(name: str | Path, lines: list[str]) -> None:
+    """Refuse references in subwords; a corpus may have something like a piece here and there."""
+    for pieces in _pieces(lines).values():
+        found = list(pieces)
+        if len(found) > len(lines) / 20:
+            number, piece = found[0]
+            raise ValueError(
+                f"{name}: {piece!r} in sentence {number} is a piece of a word: give the references "
+                "as they were before they were split into subwords"
+            )
+
+
+def _pieces(lines: list[str]) -> dict[str, Iterator[tuple[int, str]]]:
+    """By the --post-process that joins them: the first piece in each line that has one, and the
+    line's number."""
+
+    def found(mark: re.Pattern[str]) -> Iterator[tuple[int, str]]:
         for number, line in enumerate(lines, start=1):
-            for post_process, mark in marks.items():
-                if found := mark.search(line):
-                    raise ValueError(
-                        f"{name}: {shortened(found[0])!r} in sentence {number} is a piece of a "
-                        f"word: translate with --post-process {post_process}, and score whole words"
-                    )
+            if match := mark.search(line):
+                yield number, shortened(match[0])
+
+    return {"subword_nmt": found(_BPE_MARK), "sentencepiece": found(_SENTENCEPIECE_MARK)}
 
 
 def read_record(path: Path) -> dict[str, Any]:

@@ -9,6 +9,7 @@ from ...files import read_lines, shortened
 from ...text.pieces import join_subwords
 
 _LINE = re.compile(r"([HD])-(\d+)\t(.*)")
+_SOURCE = re.compile(r"S-(\d+)\t")
 _TARGET = re.compile(r"T-(\d+)\t(.*)")
 _ANY_LINE = re.compile(r"[STHDPAE]-\d+\t")
 
@@ -77,10 +78,18 @@ def read_generated(path: Path) -> list[str]:
 
     Raises:
         ValueError: no translation in the file, a sentence is missing between others, or one was
-            made text already.
+            made text already; two outputs in the file.
     """
     found: dict[str, dict[int, str]] = {"H": {}, "D": {}}
+    given = set()
     for line in read_lines(path):
+        if source := _SOURCE.match(line):
+            if source[1] in given:
+                raise ValueError(
+                    f"{path}: has two outputs of fairseq-generate, one behind the other: S-"
+                    f"{source[1]} stands in it twice"
+                )
+            given.add(source[1])
         match = _LINE.fullmatch(line)
         if match is not None:  # the best of --nbest comes first
             found[match[1]].setdefault(int(match[2]), match[3].partition("\t")[2])
