@@ -164,6 +164,8 @@ _OTHER_FILES = {
     b"\xff\xfe": "UTF-16; make UTF-8 of it first: iconv -f UTF-16 -t UTF-8",
     b"\xfe\xff": "UTF-16; make UTF-8 of it first: iconv -f UTF-16 -t UTF-8",
 }
+#: Two letters of English in UTF-16 without a byte order mark: valid UTF-8, a letter a word.
+_WIDE = re.compile(rb"(?P<LE>(?:[^\0]\0){2})|(?P<BE>(?:\0[^\0]){2})")
 
 
 def check_is_text(start: bytes, name: str) -> None:
@@ -175,6 +177,9 @@ def check_is_text(start: bytes, name: str) -> None:
     for first, what in _OTHER_FILES.items():
         if start.startswith(first):
             raise UserError(f"{name}: is {what}")
+    if wide := _WIDE.match(start):
+        code = f"UTF-16{wide.lastgroup}"
+        raise UserError(f"{name}: is {code}; make UTF-8 of it first: iconv -f {code} -t UTF-8")
 
 
 def count_lines(file: IO[bytes], name: str) -> int:

@@ -34,7 +34,7 @@ class MapConvolution(nn.Conv2d):
     Parameters have PyTorch's default initialisation of ``nn.Conv2d``.
 
     Raises:
-        UserError: the module's kernel or bias has another shape
+        UserError: the module's kernel or bias has another shape; ``kernel_size`` is even
     """
 
     # Whether the kernel is cut to its diagonal and below, and moved along (target, source) by p.
@@ -43,6 +43,8 @@ class MapConvolution(nn.Conv2d):
     moves_source = False
 
     def __init__(self, num_heads: int, kernel_size: int, module: nn.Module | None = None):
+        if kernel_size % 2 == 0:
+            raise UserError(f"kernel_size must be odd, not {kernel_size}")
         super().__init__(num_heads, num_heads, kernel_size)
         self.reach = (kernel_size - 1) // 2  # p
         self.move = (self.reach * self.moves_target, self.reach * self.moves_source)
@@ -107,6 +109,8 @@ class MapConvolution(nn.Conv2d):
             the term's row (batch, heads, 1, src_len) and the new state
         """
         assert self.moves_target, "only a convolution over earlier rows can go row by row"
+        for hook in self._forward_pre_hooks.values():  # of pruning, say, which makes the weights
+            hook(self, (row,))
         p, right = self.reach, self.move[1]
         bsz, heads, _, src_len = row.shape
         k = 2 * p + 1

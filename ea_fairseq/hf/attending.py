@@ -206,9 +206,13 @@ def _visible(
     keys are.
 
     A position of self-attention that may not attend to itself is padding. In encoder-decoder
-    attention the queries' padding is that of the self-attention before it.
+    attention the queries' padding is that of the self-attention before it. No mask in a decoder
+    hides later keys, as it does for transformers' sdpa: a model around this one may have left it
+    out for that.
     """
-    causal = getattr(mask, "_ea_causal", False) and query.size(2) == key.size(2)
+    is_causal = mask is None and position.kind == "decoder"
+    is_causal = is_causal or getattr(mask, "_ea_causal", False)
+    causal = is_causal and query.size(2) == key.size(2)
     visible = _as_bool(mask)
     if position.kind != "encoder-decoder":
         this_pass.real = None

@@ -242,6 +242,9 @@ def _attach(model: PreTrainedModel, about: Mapping[str, Any]) -> None:
         attached.append((attention, ours))
     for attention, ours in attached:
         attention.ea = ours
+        # Else the post_init() of a model that this one is put into would draw them anew.
+        for one in (*ours.modules(), *ours.parameters()):
+            one._is_hf_initialized = True
 
 
 def _bare(model: PreTrainedModel, name: str) -> str:

@@ -6,6 +6,7 @@ import inspect
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from itertools import takewhile
 from typing import Any
 
 import torch
@@ -157,6 +158,8 @@ def _stack_of(model: nn.Module, paths: list[str]) -> str:
         if len(set(level)) > 1:
             break
         common.append(level[0])
+    if len(paths) == 1:  # what has one layer inside is not that layer itself
+        common = list(takewhile(lambda part: not part.isdigit(), common))
     while common:
         module = model.get_submodule(".".join(common))
         if not isinstance(module, nn.ModuleList | nn.ModuleDict | nn.Sequential):
@@ -189,7 +192,7 @@ def _run(
     """
     configs = {id(m.config): m.config for m in model.modules() if hasattr(m, "config")}
     before = [(config, config._attn_implementation) for config in configs.values()]
-    training = model.training
+    modes = [(module, module.training) for module in model.modules()]
     hooks: list[Any] = []
 
     def note(module: nn.Module, args: Any, kwargs: dict[str, Any]) -> Any:
@@ -233,7 +236,8 @@ def _run(
             config._attn_implementation_internal = implementation
         AttentionInterface._global_mapping.pop(_LOOKING, None)
         AttentionMaskInterface._global_mapping.pop(_LOOKING, None)
-        model.train(training)
+        for module, mode in modes:
+            module.training = mode
 
 
 def _first_output(runner: nn.Module, example: dict[str, Any] | None) -> Tensor:

@@ -173,7 +173,13 @@ class EvolvingGATConv(GATConv):
         sources, targets = edge_index if self.flow == "source_to_target" else edge_index.flip(0)
         logits = (nodes * self.att_src).sum(-1)[sources] + (nodes * self.att_dst).sum(-1)[targets]
         if edge_attr is not None and self.lin_edge is not None:
-            edges = self.lin_edge(edge_attr.view(len(logits), -1))
+            edge_attr = edge_attr[:, None] if edge_attr.dim() == 1 else edge_attr
+            if len(edge_attr) != len(logits):
+                raise UserError(
+                    f"edge_attr must be a tensor ({len(logits)} edges, {self.edge_dim}), not "
+                    f"{tuple(edge_attr.shape)}"
+                )
+            edges = self.lin_edge(edge_attr)
             edges = edges.view(-1, self.heads, self.out_channels)
             logits = logits + (edges * self.att_edge).sum(-1)
         logits = at_least_float32(F.leaky_relu(logits, self.negative_slope))

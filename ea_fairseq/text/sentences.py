@@ -14,6 +14,7 @@ _END = re.compile(
     r"""|[。！？]+[」』）”]*\s*"""
 )
 _LAST_WORD = re.compile(r"[^\s(\[\"'“„«»‚‘]*$")
+_INITIALS = re.compile(r"(?:[^\W\d_]\.)+[^\W\d_]")  # of "U.S."; "5 p.m." may well end one
 _NEAR = 30  # characters around a mark that are looked at: more than any abbreviation has
 _OPENING = "\"'“„«»‚‘‹›([-–—¿¡ "
 
@@ -49,6 +50,8 @@ def _ends_here(text: str, end: re.Match[str], lang: str, has_capitals: bool) -> 
     word = _LAST_WORD.search(text[max(0, end.start() - _NEAR) : end.start()])[0]
     always, before_numbers = _abbreviations(lang)
     if word in always or (len(word) == 1 and word.isalpha()):
+        return False
+    if word.isupper() and _INITIALS.fullmatch(word):
         return False
     return not (word in before_numbers and following[0].isdigit())
 

@@ -133,5 +133,7 @@ _TIME = re.compile(r"\b(\d{1,2}) : (?=\d\d\b)")
 
 def detokenizer(lang: str) -> Callable[[list[str]], str]:
     """What makes a line of tokens, in a language."""
-    join = MosesDetokenizer(lang=lang).detokenize
+    # Of Korean alone sacremoses keeps the spaces between words.
+    korean = re.split("[_-]", lang.lower())[0] in ("ko", "kor")
+    join = MosesDetokenizer(lang="ko" if korean else lang).detokenize
     return lambda tokens: join(_TIME.sub(r"\1:", " ".join(tokens)).split(" "))

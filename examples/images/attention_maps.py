@@ -42,11 +42,12 @@ def main(argv: list[str] | None = None) -> int:
             network = build(settings["network"]).eval()
             network.load_state_dict(weights)
             found = maps_of(network, picture, settings["network"])
-            if args.layers:
-                found = [found[layer - 1] for layer in args.layers if 0 < layer <= len(found)]
-            if not found:
-                raise UserError(f"{run}: has no attention in these layers")
-            rows.append((f"{run.parent.name} {run.name}", found))
+            for layer in args.layers or ():
+                if not 0 < layer <= len(found):
+                    raise UserError(f"--layers {layer}: {run} has {len(found)}, from 1")
+            layers = args.layers or range(1, len(found) + 1)
+            chosen = [(layer, found[layer - 1]) for layer in layers]
+            rows.append((f"{run.parent.name} {run.name}", chosen))
         draw(picture, rows, args.output)
     print(args.output)
     return 0
@@ -87,8 +88,8 @@ def maps_of(network: torch.nn.Module, picture: Tensor, about: dict[str, Any]) ->
     return found
 
 
-def draw(picture: Tensor, rows: list[tuple[str, list[Tensor]]], output: Path) -> None:
-    """A row of pictures for each network."""
+def draw(picture: Tensor, rows: list[tuple[str, list[tuple[int, Tensor]]]], output: Path) -> None:
+    """A row of pictures for each network, of layers by their numbers."""
     import matplotlib
 
     matplotlib.use("Agg")
@@ -105,7 +106,7 @@ def draw(picture: Tensor, rows: list[tuple[str, list[Tensor]]], output: Path) ->
         line[0].imshow(shown.numpy(), cmap="gray")
         line[0].plot(shown.size(1) // 2, shown.size(0) // 2, "o", color="tab:orange", ms=4)
         line[0].set_title(name, fontsize=6)
-        for number, (axis, one) in enumerate(zip(line[1:], found, strict=False), 1):
+        for axis, (number, one) in zip(line[1:], found, strict=False):
             axis.imshow(one.numpy(), cmap="Blues")
             axis.set_title(f"{number}: {one.size(0)} x {one.size(1)}", fontsize=6)
     figure.tight_layout()

@@ -211,7 +211,7 @@ def train_one(
     torch.manual_seed(seed)
     network = build(about).to(device)
     is_vit = "vit" in about
-    peak = args.lr or (VIT_PEAK if is_vit else PEAK * args.batch / 256)
+    peak = args.lr if args.lr is not None else VIT_PEAK if is_vit else PEAK * args.batch / 256
     if is_vit:
         optimizer: torch.optim.Optimizer = torch.optim.AdamW(network.parameters(), peak)
     else:
@@ -222,10 +222,12 @@ def train_one(
     )
     if not len(loader):
         raise UserError(f"--batch {args.batch}: there are {len(pictures.train)} pictures alone")
+    # What was trained on all pictures must not be gone on with as if some had been held out.
+    made_with = json.dumps([about, args.epochs, args.batch, peak, args.validate])
     state_path = place / "state.safetensors"
     state, begun = experiments.load_state(state_path), 0
     if state is not None:
-        if state["about"] != json.dumps([about, args.epochs, args.batch, peak]):
+        if state["about"] != made_with:
             raise UserError(f"{state_path}: is of a run with other settings; delete it")
         begun = state["epoch"]
         network.load_state_dict(state["network"])
@@ -247,7 +249,7 @@ def train_one(
         experiments.save_state(
             state_path,
             {
-                "about": json.dumps([about, args.epochs, args.batch, peak]),
+                "about": made_with,
                 "epoch": epoch + 1,
                 "network": network.state_dict(),
                 "optimizer": optimizer.state_dict(),

@@ -1,13 +1,19 @@
 """Convolutions against loops; of evolving attention what its contract (test_variants.py) leaves."""
 
+import contextlib
+
 import numpy as np
 import pytest
 import torch
 from reference import REGIONS
 from references.evolving import convolve_map
+from torch.nn.utils import prune
 
+from ea_fairseq.attention import attend, attend_step, build_transform
 from ea_fairseq.attention.convolution import MAP_CONVOLUTIONS
 from ea_fairseq.attention.variants import VARIANTS, Place
+from ea_fairseq.errors import UserError
+from ea_fairseq.kernels.cpp.library import torch_alone
 
 HEADS = 3
 SIZES = [(1, 1), (1, 4), (4, 1), (2, 2), (3, 7), (7, 3), (6, 6)]
@@ -107,3 +113,56 @@ def test_there_is_a_learned_number_for_each_head_where_there_is_something_to_wei
     assert learned_numbers("encoder", 0) == beta
     assert learned_numbers("decoder", 1) == beta  # no skip connection there
     assert learned_numbers("encoder", 1, convolution="none") == alpha
+
+
+def test_predictive_attention_reads_nothing_hidden_of_the_layer_below():
+    """Which may have hidden less."""
+    transform = build_transform("predictive", HEADS, 8, layer=1, num_layers=2, alpha=0.5)
+    queries, keys, values = torch.randn(3, 1, HEADS, 5, 8)
+    carry = torch.randn(1, HEADS, 5, 5)
+    visible = random_visible("encoder", (5, 5), "none")[:1].clone()
+    visible[..., 3:] = visible[..., 3:, :] = False
+    found = [
+        attend(transform, queries, keys, values, visible=visible, carry=given).output
+        for given in (carry, carry.masked_fill(~visible, 0))
+    ]
+    assert torch.equal(*found)
+
+
+def test_what_makes_weights_in_a_hook_is_asked_for_them():
+    """The compiled path read those of the call before; its weights are the hook's in steps too."""
+    transform = build_transform("evolving", HEADS, 8, "decoder", beta=0.9)
+    prune.l1_unstructured(transform.convolution, "weight", amount=0.5)
+    queries, keys, values = torch.randn(3, 1, HEADS, 4, 8)
+    with torch.no_grad():
+        for change in (0.0, 1.0):
+            transform.convolution.weight_orig.add_(change)
+            rows, state = [], {}
+            for t in range(4):
+                row, state = attend_step(
+                    *(transform, queries[:, :, t : t + 1]),
+                    *(keys[:, :, : t + 1], values[:, :, : t + 1], state),
+                )
+                rows.append(row.output)
+            whole = attend(transform, queries, keys, values, causal=True).output
+            with torch_alone():
+                expected = attend(transform, queries, keys, values, causal=True).output
+            torch.testing.assert_close(torch.cat(rows, 2), expected)
+            torch.testing.assert_close(whole, expected)
+
+
+def test_a_learned_scaling_gets_a_gradient():
+    transform = build_transform("evolving", HEADS, 8, beta=0.5)
+    queries, keys, values = torch.randn(3, 2, HEADS, 5, 8)
+    found = []
+    for context in (contextlib.nullcontext, torch_alone):
+        scaling = torch.tensor(0.3, requires_grad=True)
+        with context():
+            attend(transform, queries, keys, values, scaling=scaling).output.pow(2).sum().backward()
+        found.append(scaling.grad)
+    assert found[0] is not None and torch.equal(*found)
+
+
+def test_even_kernels_are_refused():
+    with pytest.raises(UserError, match="kernel_size must be odd, not 2"):
+        MAP_CONVOLUTIONS["encoder"](HEADS, 2)

@@ -106,6 +106,14 @@ def test_without_evolution_the_network_is_that_of_torch_geometric():
         torch.testing.assert_close(network(x, EDGES), plain(x, EDGES))
 
 
+def test_edge_features_of_another_layout_are_refused():
+    layer = EvolvingGATConv(5, 4, alpha=0.5, beta=0.5, edge_dim=2, add_self_loops=False)
+    features = torch.randn(2, EDGES.size(1))
+    layer(graph(), EDGES, features.t())
+    with pytest.raises(UserError, match=r"edge_attr must be a tensor \(\d+ edges, 2\), not \(2,"):
+        layer(graph(), EDGES, features)
+
+
 def test_a_permuted_graph_gives_the_permuted_result():
     network = EAGAT(5, 8, 3, 4, heads=2, alpha=0.5, beta=0.5).eval()
     x = graph()

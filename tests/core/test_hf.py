@@ -27,21 +27,26 @@ from transformers import (
     BertConfig,
     BertForMaskedLM,
     BertForSequenceClassification,
+    BertLMHeadModel,
     BertModel,
     DebertaV2Config,
     DebertaV2Model,
+    EncoderDecoderModel,
     Gemma2Config,
     Gemma2Model,
     MistralConfig,
     MistralForCausalLM,
     MixtralConfig,
     MixtralForCausalLM,
+    T5Config,
+    T5ForConditionalGeneration,
 )
 
 from ea_fairseq.errors import UserError
 from ea_fairseq.files import read_json
 from ea_fairseq.hf import evolve, load, versions
 from ea_fairseq.hf.attending import NAME
+from ea_fairseq.hf.passes import PASS, Pass
 
 SMALL = dict(
     **dict(hidden_size=16, num_hidden_layers=2, num_attention_heads=2, intermediate_size=16),
@@ -87,6 +92,61 @@ def test_later_tokens_change_no_earlier_output(family):
     before, after = first(model, given)[:, :-2], first(model, changed)[:, :-2]
     torch.testing.assert_close(before, after, atol=1e-10, rtol=0)
     assert not torch.equal(first(model, given)[:, -2:], first(model, changed)[:, -2:])
+
+
+def test_a_model_around_it_may_leave_the_causal_mask_out():
+    """As it does for sdpa: the text model of one of pictures and text, say."""
+    sizes = dict(num_key_value_heads=2, head_dim=8, initializer_range=0.4)
+    model = MistralForCausalLM(MistralConfig(**SMALL, **sizes, sliding_window=None)).eval()
+    evolve(model, beta=0.6)
+    ids = torch.randint(60, (2, 9))
+    later = ids.clone()
+    later[:, 5:] = 7
+
+    def run(ids):
+        begun = {PASS: Pass(keep=False)}
+        states = model.model.embed_tokens(ids)
+        places = model.model.rotary_emb(states, torch.arange(9)[None])
+        for layer in model.model.layers:
+            states = layer(states, attention_mask=None, position_embeddings=places, **begun)
+        return states[:, :5]
+
+    with torch.no_grad():
+        assert torch.equal(run(ids), run(later))
+
+
+def test_a_model_that_it_is_put_into_keeps_its_weights():
+    """post_init() draws anew what transformers has not marked as drawn."""
+    model = evolve(BertModel(BertConfig(**SMALL)), alpha=0.1, beta=0.9).eval()
+    before = copy.deepcopy(model.state_dict())
+    decoder = BertLMHeadModel(BertConfig(**SMALL, is_decoder=True, add_cross_attention=True))
+    EncoderDecoderModel(encoder=model, decoder=decoder)
+    for name, value in model.state_dict().items():
+        assert torch.equal(value, before[name]), name
+
+
+def test_frozen_parts_stay_in_evaluation_mode():
+    model = BertModel(BertConfig(**SMALL)).train()
+    model.embeddings.eval()
+    evolve(model, alpha=0.1, beta=0.1)
+    assert model.training and not model.embeddings.training
+
+
+def test_padding_changes_nothing_in_a_decoder_of_one_layer():
+    sizes = dict(vocab_size=60, d_model=16, d_kv=4, d_ff=24, num_heads=4, num_layers=2)
+    config = T5Config(**sizes, num_decoder_layers=1, decoder_start_token_id=0)
+    model = T5ForConditionalGeneration(config).double().eval()
+    evolve(model, "encoder=evolving,decoder=evolving,encoder-decoder=evolving", alpha=0.1, beta=0.9)
+    enlarge(model)
+    source, target = torch.randint(3, 60, (2, 9)), torch.randint(3, 60, (2, 6))
+    mask = torch.ones_like(target)
+    mask[1, :3] = 0
+    with torch.no_grad():
+        given = dict(decoder_input_ids=target, decoder_attention_mask=mask)
+        together = model(input_ids=source, **given).logits[1, 3:]
+        alone = model(input_ids=source[1:], decoder_input_ids=target[1:, 3:]).logits[0]
+        torch.testing.assert_close(together, alone, atol=1e-9, rtol=1e-9)
+        assert model.generate(source, max_new_tokens=4).size(1) > 1
 
 
 @pytest.mark.parametrize("family", ["bert", "gpt2", "t5"])

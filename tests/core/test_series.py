@@ -2,6 +2,7 @@
 
 import json
 import math
+import re
 
 import numpy as np
 import pytest
@@ -331,6 +332,20 @@ def test_fit_learns_both_tasks_and_repeats_itself():
     model, series, targets = fitted(outputs=1, pretrain_epochs=0, epochs=60, learning_rate=1e-2)
     found = outputs_of(model, series)[:, 0] * model.target_deviation + model.target_mean
     assert (found - targets).abs().mean() < 1.0  # their deviation is 2.3
+
+
+def test_what_does_not_fit_a_model_is_refused():
+    model = SeriesModel(SeriesConfig(CHANNELS, LONGEST, 2, embed_dim=8))
+    series, targets = some_series((4, 5)), torch.tensor([0, 1])
+    for given, reason in (
+        (targets.float(), "are numbers (float), and the model has 2 outputs"),
+        (torch.tensor([0, 1, 1]), "(3,) for 2 series"),
+    ):
+        with pytest.raises(UserError, match=re.escape(f"targets: {reason}")):
+            fit(model, series, given, Schedule(epochs=1), seed=1)
+    # One channel was taken for each of them.
+    with pytest.raises(UserError, match=f"series of 1 channels; the model has {CHANNELS}"):
+        outputs_of(model, [one[:1] for one in series])
 
 
 def test_pretraining_lowers_the_reconstruction_loss_and_leaves_the_head():

@@ -4,6 +4,7 @@ import example_programs
 import pytest
 import torch
 from example_programs import EXAMPLES, assert_commands_are_taken, assert_ends_in_one_line
+from matplotlib import pyplot
 from pages import DOCS
 from PIL import Image
 
@@ -52,6 +53,9 @@ def test_a_stopped_run_goes_on_to_the_bit_and_what_is_done_is_kept(
         programs.run.main(stopped)
     assert end.value.code == 130 and "the same command goes on" in capsys.readouterr().err
     monkeypatch.setattr(experiments, "save_state", saved)
+    # It has seen the pictures that would be held out.
+    reason = "is of a run with other settings"
+    assert_ends_in_one_line(programs.run.main, [*stopped, "--validate"], reason, capsys)
     torch.manual_seed(99)
     assert programs.run.main(stopped) == 0
     runs = [tmp_path / name / "digits" for name in ("whole", "stopped")]
@@ -61,8 +65,15 @@ def test_a_stopped_run_goes_on_to_the_bit_and_what_is_done_is_kept(
     assert read_json(runs[0] / "results.json") == read_json(runs[1] / "results.json")
     assert not (places[1] / "state.safetensors").exists()
 
-    maps = ["--layers", "1", "2", "5", "--picture", "3"]
-    assert_maps_are_drawn(programs, tmp_path, places[0], *maps)
+    maps = ["--layers", "2", "5", "--picture", "3"]
+    with monkeypatch.context() as patched:
+        figures = []
+        patched.setattr(pyplot, "close", figures.append)
+        assert_maps_are_drawn(programs, tmp_path, places[0], *maps)
+    titles = [axis.get_title() for axis in figures[0].axes]
+    assert [title.partition(":")[0] for title in titles[1:]] == ["2", "5"]
+    words = [places[0], "--layers", "5", "99", "--output", tmp_path / "no.png"]
+    assert_ends_in_one_line(programs.attention_maps.main, words, "--layers 99: ", capsys)
 
 
 def assert_maps_are_drawn(programs, folder, run, *options):

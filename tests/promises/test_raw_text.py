@@ -60,6 +60,8 @@ def test_sentences_stay_beside_their_translations(tmp_path, workers):
         (b"a b\nc \xff d\n", 1, "line 2 is not UTF-8 (invalid start byte: byte 0xff at 2); save"),
         (b"a b\n" * 30 + b"\xe2\x80\n" + b"a\n" * 9, 3, "line 31 is not UTF-8 (invalid cont"),
         (b"\xff\xfea\0", 1, "is UTF-16"),
+        ("ab\n".encode("utf-16-le"), 1, "is UTF-16LE"),
+        ("ab\n".encode("utf-16-be"), 1, "is UTF-16BE"),
         (b"\x1f\x8b\x08\0", 2, "is compressed (gzip)"),
     ],
 )

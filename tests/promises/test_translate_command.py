@@ -236,6 +236,7 @@ def test_what_is_no_utf8_text_is_named_before_the_model_is_loaded(folder, tmp_pa
         (gzip.compress(b"w1\n"), "compressed (gzip)"),
         ("w1\n".encode("utf-16"), "UTF-16"),
         (b"\xfe\xff" + "w1\n".encode("utf-16-be"), "UTF-16"),
+        ("w1\n".encode("utf-16-le"), "UTF-16LE"),
     ):
         source.write_bytes(content)
         assert f"{source}: is {words}" in refused(capsys, "no-model", "--input", source)

@@ -154,6 +154,11 @@ def test_text_is_made_by_the_rules_of_the_target_language(tmp_path, capsys, lang
     assert (warned in capsys.readouterr().err) == (language in ("FR", "fr_CA"))
 
 
+@pytest.mark.parametrize("language", ["ko", "KO", "ko_KR", "kor"])
+def test_words_of_korean_stay_apart(language):
+    assert detokenize(["저는 학생 입니다 ."], language) == ["저는 학생 입니다."]
+
+
 @pytest.mark.parametrize(
     ("printed", "expected"),
     [
@@ -235,7 +240,10 @@ REFUSED = [
         )
     ),
     *(
-        (f"--translations {{}}/hyp --references {{}}/pieces.{name}", [f"pieces.{name}: ", "before they were"])
+        (
+            f"--translations {{}}/hyp --references {{}}/pieces.{name}",
+            [f"pieces.{name}: ", "before they were split"],
+        )
         for name in ("subword_nmt", "sentencepiece")
     ),
     (
@@ -300,7 +308,8 @@ def test_text_without_spaces_is_scored_by_smaller_parts(tmp_path, language):
     (tmp_path / "run" / "scores").mkdir(parents=True)
     options = f"{TEXT} --target-lang {language} --json {{}}/run/scores/test.json"
     assert run(tmp_path, options) == 0
-    (score, *_) = json.loads((tmp_path / "run/scores/test.json").read_text())["scores"]
+    (score, *_, ter) = json.loads((tmp_path / "run/scores/test.json").read_text())["scores"]
+    assert ter["score"] < 15 if language != "de" else ter["score"] == 100
     expected = {"zh": "zh", "ja": "char"}.get(language[:2], "13a")
     assert f"tok:{expected}|" in score["signature"]
     assert score["score"] > 60 if language != "de" else score["score"] < 10

@@ -10,6 +10,7 @@ TEXTS = {
     "small letters": ("en", ["a man runs.", "two dogs play!"]),
     "no full stop": ("en", ["A dog barks.", "The end"]),
     "abbreviations": ("en", ["Mr. Smith met J. Doe at 5 p.m. today.", "They left."]),
+    "letters with full stops": ("en", ["The U.S. Army met J.R.R. Tolkien.", "He left."]),
     "number or answer": ("en", ["No. 5 is alive.", "No.", "That is wrong."]),
     "decimals": ("en", ["It cost 3.50 dollars.", "No more."]),
     "dots": ("en", ["Well... that is it.", "Really?!", "Yes…"]),

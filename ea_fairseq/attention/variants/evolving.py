@@ -214,6 +214,8 @@ class EvolvingLogits(LogitTransform):
         chosen = self._backend(queries, cached.src_len, args, cached.values.numel())
         compiled = chosen != "torch" and args.dropout == 0 and args.bias is None
         tensors = (queries, cached.keys, cached.values, args.carry, *state.values())
+        if compiled and self.convolution.module is not None:  # what it makes may need a gradient
+            tensors = (*tensors, self.convolution.kernel(), self.convolution.offsets())
         if not compiled or needs_gradient(*tensors, *self.parameters()):
             return super().attend_step(queries, cached, args, state)
         if not self.uses_carry:
@@ -228,8 +230,13 @@ class EvolvingLogits(LogitTransform):
         )
 
     def _backend(self, queries: Tensor, src_len: int, args: AttentionArgs, cached: int = 0) -> str:
-        """What is compiled knows the fixed numbers alone."""
+        """What is compiled knows the fixed numbers alone, and reads the weights as they are: hooks
+        (of pruning, say, or of weights kept elsewhere) run when the convolution is called."""
         if self.convolution is None or self.learned_mixing or args.logits is not None:
+            return "torch"
+        if isinstance(args.scaling, Tensor) or self.convolution._forward_pre_hooks:
+            return "torch"
+        if (weight := self.convolution.weight) is not None and weight.device != queries.device:
             return "torch"
         if queries.size(1) != self.convolution.in_channels:  # memory is what it would read else
             heads = self.convolution.in_channels

@@ -65,6 +65,7 @@ class PredictiveLogits(LogitTransform):
     ) -> tuple[Tensor, Tensor | None]:
         """See :meth:`LogitTransform.forward`."""
         if carry is not None:
+            carry = zero_hidden(carry, visible)  # the layer below may have hidden less
             for convolution in self.convolutions:
                 carry = convolution(carry, visible)
             logits = logits.lerp(carry, self.alpha)

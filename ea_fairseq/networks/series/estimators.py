@@ -199,10 +199,11 @@ class EADCTransformerClassifier(ClassifierMixin, _EADCTransformer):
         y = column_or_1d(y, warn=True)
         check_consistent_length(series, y)
         check_classification_targets(y)
-        self.classes_, numbers = numpy.unique(y, return_inverse=True)
-        if len(self.classes_) < 2:
-            raise UserError(f"y has one class, {self.classes_[0]!r}: there is nothing to tell")
-        self._fit(series, torch.from_numpy(numbers), self.classes_.tolist())
+        classes, numbers = numpy.unique(y, return_inverse=True)
+        if len(classes) < 2:
+            raise UserError(f"y has one class, {classes[0]!r}: there is nothing to tell")
+        self._fit(series, torch.from_numpy(numbers), classes.tolist())
+        self.classes_ = classes  # once its model is there: an earlier one keeps its own
         return self
 
     def predict_proba(self, X: Any) -> numpy.ndarray:

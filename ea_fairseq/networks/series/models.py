@@ -138,6 +138,10 @@ class SeriesModel(nn.Module):
 
     def standardised(self, x: Tensor, padding: Tensor | None) -> Tensor:
         """The series as the encoder takes them, padded steps 0."""
+        if x.size(-1) != self.config.channels:
+            raise UserError(
+                f"series of {x.size(-1)} channels; the model has {self.config.channels}"
+            )
         return zero_padded((x - self.mean) / self.deviation, padding)
 
     def representation(self, x: Tensor, padding: Tensor | None = None) -> Tensor:

@@ -74,11 +74,17 @@ def fit(
         told: see :data:`Told`
 
     Raises:
-        UserError: the loss, or a weight in the end, is no longer a finite number
+        UserError: the loss, or a weight in the end, is no longer a finite number; targets of
+            another number than series, or of the other kind than the model's outputs
     """
+    regression = targets.is_floating_point()
+    if targets.shape != (len(series),):
+        raise UserError(f"targets: {tuple(targets.shape)} for {len(series)} series")
+    if regression != (model.config.outputs == 1):
+        kind = "numbers (float)" if regression else "classes (long)"
+        raise UserError(f"targets: are {kind}, and the model has {model.config.outputs} outputs")
     device = model.mean.device
     x, padding = padded(series)
-    regression = targets.is_floating_point()
     model.standardise_by(
         x.to(device),
         None if padding is None else padding.to(device),

@@ -318,12 +318,14 @@ def text_measures(
         language: of the text, where known: the words of some are told by no space
     """
     case = ", lower-cased" if lowercase else ""
-    tokenizer = _WITHOUT_SPACES.get(plain_language(language or ""), "13a")
+    code = plain_language(language or "")
+    tokenizer = _WITHOUT_SPACES.get(code, "13a")
+    asian = code in ("zh", "ja")  # whose characters sacrebleu's TER can tell
     bleu = BLEU(lowercase=lowercase, tokenize=tokenizer)
     return [
         Measure(f"sacreBLEU{case}", bleu, text, references),
         Measure(f"chrF{case}", CHRF(lowercase=lowercase), text, references),
-        Measure("TER", TER(), text, references),
+        Measure("TER", TER(normalized=asian, asian_support=asian), text, references),
     ]
 
 
