@@ -107,6 +107,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _average(args: argparse.Namespace) -> None:
     from ..checkpoints.average import average_checkpoints  # takes torch
+    from ..checkpoints.reading import setting
     from ..checkpoints.writing import save_checkpoint_file
 
     output = Path(args.output)
@@ -127,8 +128,19 @@ def _average(args: argparse.Namespace) -> None:
     if is_stream(output):
         raise UserError(f"--output {output}: is a device or a pipe; name a file")
     print("averaging:", *inputs, sep="\n  ")
+    average = average_checkpoints(inputs)
+    # fairseq's script says nothing either, and takes the lowest values of BLEU for the best.
+    if args.num_best_checkpoints is not None and not args.maximize_best_checkpoint_metric:
+        args.maximize_best_checkpoint_metric = True
+        others = set(_chosen(args)) != set(inputs)
+        if others and setting(average, "checkpoint", "maximize_best_checkpoint_metric"):
+            print(
+                f"warning: {inputs[0]} was trained with --maximize-best-checkpoint-metric, so "
+                "these are the worst of its checkpoints: give that option here too",
+                file=sys.stderr,
+            )
     # Of a link, the file that it leads to is replaced.
-    save_checkpoint_file(average_checkpoints(inputs), str(output.resolve()))
+    save_checkpoint_file(average, str(output.resolve()))
     print(f"wrote {args.output}")
 
 

@@ -6,7 +6,6 @@ import argparse
 import sys
 from pathlib import Path
 
-from ..corpus.config import tokenization
 from ..errors import program_name
 from ..files import check_folder_of, read_json_or_none
 from ..recipes.results.differences import differences, listed
@@ -108,7 +107,8 @@ def _export_checkpoint(args: argparse.Namespace) -> None:
     kept = None if run is None else read_json_or_none(run / "text" / "corpus.json")
     warning, recipes = "", f"{program_name('export_model.py')} {run} FOLDER"
     if args.codes is not None and kept is not None:
-        if changes := differences(kept["tokenize"], tokenization(tokenize).as_json()):
+        takes = read_model_folder(args.output).config.text.tokenize
+        if changes := differences(kept["tokenize"], takes.as_json()):
             warning = (
                 f"{args.output} takes text otherwise than the model's recipe made it "
                 f"({listed(changes)}): {recipes} knows how it was made"

@@ -148,7 +148,7 @@ def _line(translation: Translation, args: argparse.Namespace) -> str:
     if args.scores:
         columns.insert(0, f"{translation.score:.4f}")
     if args.alignments:
-        columns.append(" ".join(f"{i}-{j}" for i, j in _alignments(translation)))
+        columns.append(" ".join(f"{i}-{j}" for i, j in _alignments(translation, False)))
     return "\t".join(columns)
 
 
@@ -169,23 +169,27 @@ def _json(found: list[Translation], args: argparse.Namespace) -> str:
             "token_scores": translation.token_scores,
         }
         if args.alignments:
-            entry["alignments"] = _alignments(translation)
+            entry["alignments"] = _alignments(translation, True)
         alternatives.append(entry | {"problem": translation.problem})
     content |= alternatives[0] if args.n_best == 1 else {"translations": alternatives}
     content["problem"] = best.problem
     return json.dumps(content, ensure_ascii=False)
 
 
-def _alignments(translation: Translation) -> list[tuple[int, int]]:
-    """Each target token with the source token that it looked at most; ends of sentences apart."""
+def _alignments(translation: Translation, with_ends: bool) -> list[tuple[int, int]]:
+    """Each target token with the source token that it looked at most; ends of sentences apart.
+
+    In JSON, tokens are counted with the ends of sentences that stand between a line's parts.
+    """
     pairs = []
     source = target = 0
+    ends = 0 if with_ends else 1
     for part in translation.parts:
         if part.attention is not None and len(part.source_tokens) > 1:
             most = part.attention[:-1, :-1].argmax(dim=1).tolist()
             pairs += [(source + i, target + j) for j, i in enumerate(most)]
-        source += len(part.source_tokens)
-        target += len(part.tokens)
+        source += max(len(part.source_tokens) - ends, 0)
+        target += max(len(part.tokens) - ends, 0)
     return pairs
 
 

@@ -6,6 +6,8 @@ import platform
 import re
 import shlex
 import sys
+from collections.abc import Sequence
+from dataclasses import replace
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -42,7 +44,8 @@ def export_checkpoint(
         folder: the model folder
         data: folder of the dictionaries; default: the one that the checkpoint was trained on
         languages: source and target; default: the checkpoint's
-        tokenize: a corpus.yml's settings of that name; default: text comes tokenised
+        tokenize: a corpus.yml's settings of that name; default: text comes tokenised. Whether Moses
+            escaped and split hyphens the dictionary tells, where they do not
         codes: BPE codes or sentencepiece model; default: text comes split into subwords
         language: of a language model's text, which decides how it is tokenised
 
@@ -59,7 +62,10 @@ def export_checkpoint(
     trained = TrainedModel(checkpoint, data, languages)
     if codes is not None:
         _check_pieces(codes, kind, trained)
-    settings = tokenization({"tokenizer": "none"} if tokenize is None else tokenize)
+    tokenize = {"tokenizer": "none"} if tokenize is None else tokenize
+    settings = tokenization(tokenize)
+    if settings.tokenizer == "moses":
+        settings = replace(settings, **_moses_options(trained.words[0].symbols, tokenize))
     known = trained.languages
     if known is not None and language is not None:
         raise UserError(f"{checkpoint}: translates: --language is for a language model")
@@ -79,6 +85,15 @@ def export_checkpoint(
         task=trained.task,
     )
     write_model_folder(folder, config, unshared_weights(trained.model), trained.dictionaries, codes)
+
+
+def _moses_options(symbols: Sequence[str], given: Any) -> dict[str, bool]:
+    """How Moses was called, as its words in a dictionary show, beside what is given."""
+    found = {
+        "escape": any(symbol.startswith(("&apos;", "&quot;", "&amp;")) for symbol in symbols),
+        "split_hyphens": "@-@" in symbols,
+    }
+    return {name: value for name, value in found.items() if name not in given}
 
 
 def _check_pieces(codes: Path, kind: str, trained: TrainedModel) -> None:

@@ -179,6 +179,24 @@ def test_command_averages_the_last_epochs(tmp_path, capsys):
     assert torch.load(output, weights_only=True)["model"]["w"][0, 0] == 2.5
 
 
+@pytest.mark.parametrize("maximized", [True, False])
+def test_the_worst_by_a_metric_that_was_maximized_are_averaged_with_a_warning(
+    tmp_path, capsys, maximized
+):
+    cfg = {"checkpoint": {"maximize_best_checkpoint_metric": maximized}}
+    for value in (30.1, 31.2, 32.3):
+        save(tmp_path / f"checkpoint.best_bleu_{value}00.pt", weights(value), cfg=cfg)
+    arguments = ["--inputs", tmp_path, "--output", tmp_path / "out.pt", "--num-best-checkpoints"]
+    for number, option, is_told in (
+        (2, None, maximized),
+        (2, "--maximize-best-checkpoint-metric", False),
+        (3, None, False),  # all of them
+    ):
+        given = [*arguments, number, *([option] if option else [])]
+        status, warned = run(given, tmp_path, capsys)
+        assert status == 0 and ("these are the worst of its checkpoints" in warned) == is_told
+
+
 @pytest.mark.parametrize(
     "other, words",
     [

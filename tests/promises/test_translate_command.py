@@ -97,6 +97,17 @@ def test_scores_alternatives_and_alignments(folder):
     assert len(answers) == 2 * len(LINES) + 1
 
 
+def test_alignments_of_a_line_in_parts_count_its_words(folder):
+    """The end of a sentence between two parts is in no line that is printed."""
+    line = " , ".join(["w1 w2 w3 w4 w5 w6 w7 w8"] * 4)
+    (translation,) = Translator(folder).translate([line], details=True)
+    assert len(translation.parts) > 1
+    _, (answer, *_) = translate(folder, line.encode(), "--alignments")
+    pairs = [pair.split("-") for pair in answer.split("\t")[1].split()]
+    count = sum(len(part.tokens) - 1 for part in translation.parts)
+    assert [int(target) for _, target in pairs] == list(range(count))
+
+
 def test_much_unknown_text_is_told_once_and_named(folder, caplog):
     """Raw text, for a model whose text comes split; a word or two are nothing to speak of."""
     lines = ["w1 w2 w3 w4 Haus", "w4", "", "Die Frau, w5 Hund."]

@@ -16,7 +16,7 @@ from small_folders import WORDS, write_folder
 
 from ea_fairseq import Translator
 from ea_fairseq.checkpoints.reading import read_checkpoint
-from ea_fairseq.checkpoints.text_identity import check, identity_of_checkpoint
+from ea_fairseq.checkpoints.text_identity import KEY, check, identity_of_checkpoint
 from ea_fairseq.corpus.subwords import learn
 from ea_fairseq.errors import UserError
 from ea_fairseq.files import write_json
@@ -228,6 +228,26 @@ def test_codes_of_another_model_are_refused(folders, tmp_path, capsys, kind):
         error = capsys.readouterr().err
         words = f"{tmp_path / name}: are of another model: {back}/dict.de.txt has"
         assert (words in error) == status == (name == "others"), error
+
+
+@pytest.mark.parametrize("escaped", [True, False])
+def test_how_moses_was_called_is_told_by_the_dictionary(folders, tmp_path, escaped):
+    """Quotation marks were unknown words to a model of text with &quot;."""
+    data = tmp_path / "data"
+    shutil.copytree(folders / "back", data)
+    for language in ("de", "en"):
+        path = data / f"dict.{language}.txt"
+        lines = path.read_text().splitlines()
+        if escaped:
+            lines[:2] = ["&quot; 9", "@-@ 8"]
+        path.write_text("".join(f"{line}\n" for line in lines))
+    state = read_checkpoint(str(data / "model.pt"))
+    state["extra_state"].pop(KEY, None)  # of the dictionaries before
+    torch.save(state, data / "model.pt")
+    arguments = [data / "model.pt", tmp_path / "model", "--data", data, "-s", "de", "-t", "en"]
+    assert export_model.main([*map(str, arguments), "--tokenizer", "moses"]) == 0
+    tokenize = read_model_folder(tmp_path / "model").config.text.tokenize
+    assert (tokenize.escape, tokenize.split_hyphens) == (escaped, escaped)
 
 
 def test_languages_the_other_way_round_are_refused(folders, tmp_path, capsys):
