@@ -293,11 +293,14 @@ def attend_step(
     Args:
         transform: of kind "decoder" or "encoder-decoder"
         queries: (batch, heads, 1, head_dim), not scaled
-        keys, values: (batch, heads, src_len, head_dim), all that this row may see, in a decoder
-            its own among them
+        keys, values: (batch, heads, src_len, head_dim): in a decoder those of all rows so far, this
+            row's own last; in encoder-decoder attention the same in every step. The state counts
+            them from the first: cropped ones give other numbers
         state: empty at the first row, then as returned; batch-first tensors, which beam search
             reorders by ``index_select(0, order)``
-        visible: bool, broadcastable to (batch, 1, 1, src_len), or None
+        visible: bool, broadcastable to (batch, 1, 1, src_len), or None. Rows are those of
+            :func:`attend` where it hides padding alone; under a sliding window, or a mask that
+            grows with the rows, a convolution's term is kept in other places
         carry, bias: as in :func:`attend`, with tgt_len = 1
         scaling, need_probs, scores: as in :func:`attend`
 

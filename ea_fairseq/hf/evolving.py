@@ -44,7 +44,8 @@ def evolve(
 
     Evolving attention (arXiv 2102.12895, section 3.4) by default. All weights of the model stay as
     they are; what the variant adds is new, drawn from torch's random numbers. At the variant's
-    neutral setting, alpha = beta = 0, the model computes what it computed before.
+    neutral setting, alpha = beta = 0, the model computes what it computed before, at positions that
+    are not padding.
 
     Args:
         model: of transformers, with its weights; it is changed itself, so keep a
