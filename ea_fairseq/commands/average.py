@@ -106,7 +106,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _average(args: argparse.Namespace) -> None:
-    from ..checkpoints.average import average_checkpoints  # takes torch
+    from ..checkpoints.average import average_checkpoints, best_n_checkpoints  # takes torch
     from ..checkpoints.reading import setting
     from ..checkpoints.writing import save_checkpoint_file
 
@@ -129,11 +129,11 @@ def _average(args: argparse.Namespace) -> None:
         raise UserError(f"--output {output}: is a device or a pipe; name a file")
     print("averaging:", *inputs, sep="\n  ")
     average = average_checkpoints(inputs)
-    # fairseq's script says nothing either, and takes the lowest values of BLEU for the best.
-    if args.num_best_checkpoints is not None and not args.maximize_best_checkpoint_metric:
-        args.maximize_best_checkpoint_metric = True
-        others = set(_chosen(args)) != set(inputs)
-        if others and setting(average, "checkpoint", "maximize_best_checkpoint_metric"):
+    # Of fewer than were asked for all are taken.
+    if len(inputs) == args.num_best_checkpoints and not args.maximize_best_checkpoint_metric:
+        highest = best_n_checkpoints(args.inputs, len(inputs), maximize=True)
+        maximized = setting(average, "checkpoint", "maximize_best_checkpoint_metric")
+        if maximized and set(highest) != set(inputs):
             print(
                 f"warning: {inputs[0]} was trained with --maximize-best-checkpoint-metric, so "
                 "these are the worst of its checkpoints: give that option here too",

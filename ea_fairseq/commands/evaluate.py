@@ -17,10 +17,9 @@ from ..recipes.results.scoring import (
     check_words,
     comet_score,
     measures,
-    plain_language,
 )
 from ..recipes.runs.generation import check_targets, check_text_alone, read_generated
-from ..text.tokens import detokenize
+from ..text.tokens import detokenize, plain_language
 from .program import described, run_program
 
 _DESCRIPTION = """Score translations: tokenized BLEU, sacreBLEU with signature, chrF, TER and more.

@@ -131,9 +131,14 @@ def detokenize(tokens: list[str], lang: str) -> list[str]:
 _TIME = re.compile(r"\b(\d{1,2}) : (?=\d\d\b)")
 
 
+def plain_language(language: str) -> str:
+    """The code of a language alone, of one such as "EN" or "pt_BR"."""
+    return re.split("[_-]", language.lower())[0]
+
+
 def detokenizer(lang: str) -> Callable[[list[str]], str]:
     """What makes a line of tokens, in a language."""
     # Of Korean alone sacremoses keeps the spaces between words.
-    korean = re.split("[_-]", lang.lower())[0] in ("ko", "kor")
+    korean = plain_language(lang) in ("ko", "kor")
     join = MosesDetokenizer(lang="ko" if korean else lang).detokenize
     return lambda tokens: join(_TIME.sub(r"\1:", " ".join(tokens)).split(" "))

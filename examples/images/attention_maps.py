@@ -42,6 +42,8 @@ def main(argv: list[str] | None = None) -> int:
             network = build(settings["network"]).eval()
             network.load_state_dict(weights)
             found = maps_of(network, picture, settings["network"])
+            if not found:
+                raise UserError(f"{run}: has no attention")
             for layer in args.layers or ():
                 if not 0 < layer <= len(found):
                     raise UserError(f"--layers {layer}: {run} has {len(found)}, from 1")

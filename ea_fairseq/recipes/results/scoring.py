@@ -15,7 +15,7 @@ from sacrebleu.metrics import BLEU, CHRF, TER
 from sacrebleu.metrics.base import Metric
 
 from ...files import check_file_name, check_shape, read_json, read_lines, shortened
-from ...text.tokens import detokenize
+from ...text.tokens import detokenize, plain_language
 from ..runs.generation import read_generated
 
 
@@ -68,7 +68,8 @@ def check_words(files: dict[str | Path, list[str]]) -> None:
     """Refuse text in which words are still split into pieces: its scores would mean nothing."""
     for name, lines in files.items():
         for post_process, pieces in _pieces(lines).items():
-            for number, piece in pieces:
+            if found := next(pieces, None):
+                number, piece = found
                 raise ValueError(
                     f"{name}: {piece!r} in sentence {number} is a piece of a word: translate with "
                     f"--post-process {post_process}, and score whole words"
@@ -299,11 +300,6 @@ def measures(translation: Translation) -> list[Measure]:
 #: Languages that put no spaces between words -> sacrebleu's tokenizer of them. Its own one of
 #: Japanese takes packages that may not be there; characters are the same everywhere.
 _WITHOUT_SPACES = {"zh": "zh"} | dict.fromkeys(("ja", "th", "km", "lo", "my"), "char")
-
-
-def plain_language(language: str) -> str:
-    """The code of a language alone, of one such as "EN" or "pt_BR"."""
-    return re.split("[_-]", language.lower())[0]
 
 
 def text_measures(
