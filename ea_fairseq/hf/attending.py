@@ -160,7 +160,14 @@ def _attend_and_keep(
     else:
         if args.dropout:
             raise UserError(f"{name}: no dropout while decoding with a cache: model.eval()")
-        attended, layer.state = _rows(ours, given, args, range(new), layer.state)
+        if new > 1 and ours.position.kind == "decoder" and ours.transform.earlier_rows() == 0:
+            # No row needs another: all at once, for a mask may show more than what came before,
+            # the whole of a picture, say.
+            visible = args.visible if args.visible is not None else _earlier(query, key)
+            args = args._replace(visible=visible)
+            attended = attend_args(ours.transform, *given, args, ours.scores)
+        else:
+            attended, layer.state = _rows(ours, given, args, range(new), layer.state)
     layer.rows += new
     return attended
 
@@ -176,6 +183,12 @@ def _rows(
     query, key, value = given
     length, src_len = query.size(2), key.size(2)
     done = []
+    if ours.position.kind == "decoder" and indices and length > 1 and args.visible is not None:
+        if bool((args.visible & ~_earlier(query, key)).any()):
+            raise UserError(
+                "a mask that shows later positions, and a cache: what its variant keeps of each "
+                "row depends on earlier positions alone; use_cache=False goes without a cache"
+            )
     for index in indices:
         columns = src_len
         if ours.position.kind == "decoder":
@@ -199,6 +212,14 @@ def _rows(
     return Attended(*whole), state
 
 
+def _earlier(query: Tensor, key: Tensor) -> Tensor:
+    """Which keys are not later than each query, the queries being the last: (tgt_len, src_len),
+    with two dimensions of 1 before them."""
+    tgt_len, src_len = query.size(2), key.size(2)
+    ones = torch.ones(1, 1, tgt_len, src_len, dtype=torch.bool, device=query.device)
+    return ones.tril(src_len - tgt_len)
+
+
 def _visible(
     position: Position, mask: Tensor | None, query: Tensor, key: Tensor, this_pass: Pass
 ) -> tuple[Tensor | None, bool]:
@@ -213,7 +234,7 @@ def _visible(
     is_causal = mask is None and position.kind == "decoder"
     is_causal = is_causal or getattr(mask, "_ea_causal", False)
     causal = is_causal and query.size(2) == key.size(2)
-    visible = _as_bool(mask)
+    visible = as_bool(mask)
     if position.kind != "encoder-decoder":
         this_pass.real = None
         if visible is not None:
@@ -247,7 +268,12 @@ def _refuse_other_masks(module: nn.Module, kind: str, visible: Tensor | None) ->
         )
 
 
-def _as_bool(mask: Tensor | None) -> Tensor | None:
+def as_bool(mask: Tensor | None) -> Tensor | None:
+    """A mask as bool, True = may attend.
+
+    Raises:
+        UserError: it holds numbers that neither show nor hide
+    """
     if mask is None or mask.dtype == torch.bool:
         return mask
     visible = mask == 0

@@ -16,7 +16,7 @@ from transformers.modeling_outputs import ModelOutput
 
 from ..attention.contract import LogitTransform
 from ..errors import UserError
-from .attending import CACHE, NAME, Evolved, Position, evolved_attention, visible_keys
+from .attending import CACHE, NAME, Evolved, Position, as_bool, evolved_attention, visible_keys
 from .passes import PASS, Pass, begin_pass
 
 #: The implementation that is in force while a model is looked at.
@@ -89,9 +89,10 @@ def find_attentions(model: PreTrainedModel, example: dict[str, Any] | None) -> l
         raise UserError(f"{name}: no attention goes through transformers' attention interface")
     difference = (plain - ours).abs().max() / plain.abs().max().clamp_min(1e-6)
     if not difference <= _TOLERANCE.get(plain.dtype, 5e-2):
+        padded = "" if example is None else "; if example has padding, leave that out"
         raise UserError(
             f"{name}: its attention does more than scaled products, a bias and a mask (outputs "
-            f"differ by {float(difference):.2g}): it cannot be evolved"
+            f"differ by {float(difference):.2g}): it cannot be evolved{padded}"
         )
     found = _in_chains(model, seen)
     again = _Seen()
@@ -204,7 +205,7 @@ def _run(
         kind = "encoder"
         if module in seen.crossing or query.size(2) != key.size(2):
             kind = "encoder-decoder"
-        elif mask is not None and not bool(mask[0, 0, 0, -1]):
+        elif _hides_later_keys(type(module).__name__, as_bool(mask), key.size(2)):
             kind = "decoder"
         seen.calls.append((module, kind, query, key.size(2)))
         if PASS not in kwargs:
@@ -238,6 +239,20 @@ def _run(
         AttentionMaskInterface._global_mapping.pop(_LOOKING, None)
         for module, mode in modes:
             module.training = mode
+
+
+def _hides_later_keys(name: str, visible: Tensor | None, length: int) -> bool:
+    """Whether no query of self-attention sees a later key: a decoder's.
+
+    Raises:
+        UserError: there is one position, of which nobody can tell
+    """
+    if length < 2:
+        raise UserError(
+            f"example: {name} had one position to attend to, which tells no encoder from a "
+            "decoder: give two or more"
+        )
+    return visible is not None and not bool(visible.expand(-1, -1, length, -1).triu(1).any())
 
 
 def _first_output(runner: nn.Module, example: dict[str, Any] | None) -> Tensor:

@@ -12,7 +12,19 @@ import numpy as np
 import pytest
 import score_references
 import torch
-from hf_models import BOTH, DECODERS, FAMILIES, IMAGES, enlarge, first, inputs, kept, make, settings
+from hf_models import (
+    BOTH,
+    DECODERS,
+    FAMILIES,
+    IMAGES,
+    WORDS,
+    enlarge,
+    first,
+    inputs,
+    kept,
+    make,
+    settings,
+)
 from pages import DOCS, blocks
 from reference import masked_softmax
 from references.evolving import evolve_map
@@ -38,6 +50,8 @@ from transformers import (
     MistralForCausalLM,
     MixtralConfig,
     MixtralForCausalLM,
+    SwitchTransformersConfig,
+    SwitchTransformersForConditionalGeneration,
     T5Config,
     T5ForConditionalGeneration,
 )
@@ -46,6 +60,7 @@ from ea_fairseq.errors import UserError
 from ea_fairseq.files import read_json
 from ea_fairseq.hf import evolve, load, versions
 from ea_fairseq.hf.attending import NAME
+from ea_fairseq.hf.finding import find_attentions
 from ea_fairseq.hf.passes import PASS, Pass
 
 SMALL = dict(
@@ -555,6 +570,26 @@ def test_bad_options_are_refused_and_the_model_stays_as_it_was(family, variant, 
         evolve(model, variant, **options)
     assert list(model.state_dict()) == names
     assert model.config._attn_implementation == "eager"
+
+
+@pytest.mark.parametrize("family", ["bert", "gpt2"])
+def test_an_example_of_one_token_does_not_tell_what_the_attentions_are(family):
+    """It made a decoder an encoder."""
+    with pytest.raises(UserError, match="one position to attend to.*give two or more"):
+        evolve(make(family), example={"input_ids": torch.tensor([[5]])})
+    ids = torch.tensor([[5, 6, 0]])
+    with pytest.raises(UserError, match="if example has padding, leave that out"):
+        evolve(make(family), example={"input_ids": ids, "attention_mask": ids.ne(0).long()})
+
+
+def test_an_encoder_that_hides_by_numbers_is_no_decoder():
+    sizes = dict(vocab_size=WORDS, d_model=16, d_kv=4, d_ff=24, num_layers=2, num_heads=4)
+    experts = dict(num_experts=2, num_sparse_encoder_layers=1, num_sparse_decoder_layers=1)
+    model = SwitchTransformersForConditionalGeneration(
+        SwitchTransformersConfig(**sizes, **experts, decoder_start_token_id=0, eos_token_id=2)
+    )
+    kinds = {one.chain.split(".")[0]: one.kind for one in find_attentions(model, None)}
+    assert kinds["encoder"] == "encoder"
 
 
 def test_a_decoder_takes_the_neutral_alpha():

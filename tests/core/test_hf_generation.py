@@ -90,6 +90,27 @@ def test_several_tokens_at_once_continue_a_cache():
     torch.testing.assert_close(torch.cat(parts, dim=1), whole, atol=1e-9, rtol=1e-9)
 
 
+@pytest.mark.parametrize("variant", ["residual", "talking_heads", "diagonal_free", "bird_eye"])
+def test_a_picture_in_a_later_call_is_seen_whole(variant):
+    """Its mask shows later positions of the same call, which were cut off."""
+    model = evolve(make("gpt2", torch.float64), variant)
+    ids = inputs("gpt2")["input_ids"]
+    shown = torch.ones(1, 1, 9, 9, dtype=torch.bool).tril()
+    shown[..., 4:8, 4:8] = True  # the picture's positions
+
+    cache = DynamicCache(config=model.config)
+    model(ids[:, :3], past_key_values=cache, attention_mask=shown[..., :3, :3])
+    if variant == "bird_eye":  # whose importance of a token is kept, and knows earlier ones alone
+        with pytest.raises(UserError, match="shows later positions, and a cache"):
+            model(ids[:, 3:], past_key_values=cache, attention_mask=shown[..., 3:, :])
+        return
+    whole = model(ids, attention_mask=shown, use_cache=False).logits
+    found = model(ids[:, 3:], past_key_values=cache, attention_mask=shown[..., 3:, :]).logits
+    torch.testing.assert_close(found, whole[:, 3:], atol=1e-9, rtol=1e-9)
+    causal = model(ids, use_cache=False).logits
+    assert (whole - causal)[:, 4:7].abs().max() > 1e-3
+
+
 def test_what_cannot_be_cached_is_refused():
     model = evolve(make("gpt2"), **settings("gpt2", 0.4, 0.9))
     ids = inputs("gpt2")["input_ids"]
