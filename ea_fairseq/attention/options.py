@@ -69,12 +69,14 @@ def listed(choices: Iterable[Any]) -> str:
 
 
 def fraction(name: str, value: Any) -> float:
-    """A number in [0, 1]."""
+    """A number in [0, 1], which does not learn."""
+    if getattr(value, "requires_grad", False):
+        raise UserError(f"{name} is a number; learned_mixing=True learns it, not a parameter here")
     try:
         number = float(value)
     except (TypeError, ValueError):
         number = -1.0
-    if not 0.0 <= number <= 1.0:
+    if not 0.0 <= number <= 1.0 or isinstance(value, bool):
         raise UserError(f"{name} must be a number in [0, 1], not {value!r}")
     return number
 

@@ -24,6 +24,7 @@ from ..recipes.results.scoring import (
     check_reference_words,
     check_words,
     text_measures,
+    warning_of_accents,
 )
 from ..recipes.results.systems import (
     Runs,
@@ -173,6 +174,8 @@ def read_file(path: Path, args: argparse.Namespace, beside: Runs | None) -> Runs
         files[args.references] = given
     check_text_alone(files)
     check_lengths(files)
+    if apart := warning_of_accents(files):
+        print(f"{program_name('compare.py')}: warning: {apart}", file=sys.stderr)
     if beside is None:
         if given is None:
             raise ValueError(f"{path}: translations in a file need their --references")

@@ -17,6 +17,7 @@ from ..recipes.results.scoring import (
     check_words,
     comet_score,
     measures,
+    warning_of_accents,
 )
 from ..recipes.runs.generation import check_targets, check_text_alone, read_generated
 from ..text.tokens import detokenize, plain_language
@@ -79,7 +80,8 @@ def evaluate(args: argparse.Namespace) -> None:
     """Read, check, score, print and write what the arguments name."""
     check_arguments(args)
     path = args.translations or args.generated or args.hypotheses
-    if not args.translations and args.target_lang != (code := plain_language(args.target_lang)):
+    code = plain_language(args.target_lang or "")
+    if not args.translations and code not in (args.target_lang, "ko"):
         print(
             f"warning: --target-lang {args.target_lang}: text is made by the rules of no language "
             f"in particular; {code} has them where Moses knows it",
@@ -110,6 +112,8 @@ def evaluate(args: argparse.Namespace) -> None:
     check_lengths(files)
     if args.generated:
         check_targets(path, compared)
+    if apart := warning_of_accents({path: lines} | compared):
+        print(f"warning: {apart}", file=sys.stderr)
     changed = sum(one != text for one, text in zip(lines, translation.text, strict=True))
     if tokenized == translation.references and 2 * changed > len(lines):
         raise ValueError(

@@ -14,7 +14,7 @@ _END = re.compile(
     r"""|[。！？]+[」』）”]*\s*"""
 )
 _LAST_WORD = re.compile(r"[^\s(\[\"'“„«»‚‘]*$")
-_INITIALS = re.compile(r"(?:[^\W\d_]\.)+[^\W\d_]")  # of "U.S."; "5 p.m." may well end one
+_INITIALS = re.compile(r"(?:[^\W\d_]{1,2}\.)+[^\W\d_]")  # of "U.S." and "Ph.D."
 _NEAR = 30  # characters around a mark that are looked at: more than any abbreviation has
 _OPENING = "\"'“„«»‚‘‹›([-–—¿¡ "
 
@@ -51,7 +51,7 @@ def _ends_here(text: str, end: re.Match[str], lang: str, has_capitals: bool) -> 
     always, before_numbers = _abbreviations(lang)
     if word in always or (len(word) == 1 and word.isalpha()):
         return False
-    if word.isupper() and _INITIALS.fullmatch(word):
+    if word[:1].isupper() and _INITIALS.fullmatch(word):  # "5 p.m." may well end one
         return False
     return not (word in before_numbers and following[0].isdigit())
 

@@ -131,14 +131,21 @@ def detokenize(tokens: list[str], lang: str) -> list[str]:
 _TIME = re.compile(r"\b(\d{1,2}) : (?=\d\d\b)")
 
 
+# Codes of three letters, of languages that are scored or joined by rules of their own.
+_TWO_LETTERS = {
+    **dict(zho="zh", chi="zh", cmn="zh", yue="zh", jpn="ja", kor="ko"),
+    **dict(tha="th", khm="km", lao="lo", mya="my", bur="my"),
+}
+
+
 def plain_language(language: str) -> str:
-    """The code of a language alone, of one such as "EN" or "pt_BR"."""
-    return re.split("[_-]", language.lower())[0]
+    """The code of a language alone, of one such as "EN", "pt_BR" or "zho_Hans"."""
+    code = re.split("[_-]", language.lower())[0]
+    return _TWO_LETTERS.get(code, code)
 
 
 def detokenizer(lang: str) -> Callable[[list[str]], str]:
     """What makes a line of tokens, in a language."""
     # Of Korean alone sacremoses keeps the spaces between words.
-    korean = plain_language(lang) in ("ko", "kor")
-    join = MosesDetokenizer(lang="ko" if korean else lang).detokenize
+    join = MosesDetokenizer(lang="ko" if plain_language(lang) == "ko" else lang).detokenize
     return lambda tokens: join(_TIME.sub(r"\1:", " ".join(tokens)).split(" "))

@@ -417,6 +417,11 @@ def refused(words, call, *args, **more):
     ("given", "words"),
     [
         ({"alpha": 2}, r"^alpha must be a number in \[0, 1\], not 2"),
+        ({"alpha": True}, r"^alpha must be a number in \[0, 1\], not True"),
+        (
+            {"beta": nn.Parameter(torch.tensor(0.1))},
+            "^beta is a number; learned_mixing=True learns",
+        ),
         ({"alfa": 0.1}, "^alfa is no option of evolving .*: perhaps you meant alpha"),
         ({"kernel_size": 4}, "^kernel_size must be"),
         ({"variant": "evolve"}, "^variant must be one of .*: perhaps you meant evolving"),

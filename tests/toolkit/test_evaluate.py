@@ -7,6 +7,7 @@ import shlex
 import subprocess
 import sys
 import time
+import unicodedata
 
 import pytest
 from test_compare import write
@@ -157,6 +158,35 @@ def test_text_is_made_by_the_rules_of_the_target_language(tmp_path, capsys, lang
 @pytest.mark.parametrize("language", ["ko", "KO", "ko_KR", "kor"])
 def test_words_of_korean_stay_apart(language):
     assert detokenize(["저는 학생 입니다 ."], language) == ["저는 학생 입니다."]
+
+
+@pytest.mark.parametrize("language", ["zho_Hans", "ko_KR"])
+def test_codes_of_three_letters_and_of_countries_are_known(tmp_path, language, capsys):
+    """Chinese scored as one word a line has BLEU 0."""
+    (tmp_path / "ref").write_text("这 是 一 个 很 大 的 房子 。\n".replace(" ", ""))
+    (tmp_path / "hyp").write_text("这 是 一 个 很 大 的 花园 。\n".replace(" ", ""))
+    options = f"--translations {{}}/hyp --references {{}}/ref --target-lang {language}"
+    assert run(tmp_path, options) == 0
+    printed = capsys.readouterr().out
+    assert ("tok:zh" in printed) == (language != "ko_KR")
+    assert language == "ko_KR" or float(re.search(r"^sacreBLEU +([\d.]+)", printed)[1]) > 50
+    options = f"--hypotheses {{}}/hyp --references {{}}/ref --target-lang {language}"
+    assert run(tmp_path, options) == 0
+    assert ("rules of no language" in capsys.readouterr().err) == (language != "ko_KR")
+
+
+def test_accents_apart_in_one_file_alone_are_told(tmp_path, capsys):
+    """Every word with an accent counted as an error, without a word."""
+    (tmp_path / "hyp").write_text("Où est la fenêtre ?\nUn café\n")
+    apart = unicodedata.normalize("NFD", (tmp_path / "hyp").read_text())
+    for references, told in (
+        (apart, "ref: 2 lines have accents apart.*hyp 0"),
+        ("Où est\nUn\n", None),
+    ):
+        (tmp_path / "ref").write_text(references)
+        assert run(tmp_path, "--translations {}/hyp --references {}/ref") == 0
+        said = capsys.readouterr().err
+        assert re.search(told, said) if told else "accents" not in said
 
 
 @pytest.mark.parametrize(

@@ -11,6 +11,7 @@ TEXTS = {
     "no full stop": ("en", ["A dog barks.", "The end"]),
     "abbreviations": ("en", ["Mr. Smith met J. Doe at 5 p.m. today.", "They left."]),
     "letters with full stops": ("en", ["The U.S. Army met J.R.R. Tolkien.", "He left."]),
+    "a title with full stops": ("en", ["Her Ph.D. Advisor left.", "He stayed till 5 p.m.", "Ok."]),
     "number or answer": ("en", ["No. 5 is alive.", "No.", "That is wrong."]),
     "decimals": ("en", ["It cost 3.50 dollars.", "No more."]),
     "dots": ("en", ["Well... that is it.", "Really?!", "Yes…"]),

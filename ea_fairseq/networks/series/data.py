@@ -22,7 +22,8 @@ def as_series(x: Any, name: str = "X") -> list[numpy.ndarray]:
 
     Raises:
         UserError: naming the first series that is no such array, has other channels than the first,
-            no steps, or a value that is no finite number
+            no steps, masked values, a value that is no finite number, or changes too small for
+            float32 beside the values themselves
     """
     if isinstance(x, numpy.ndarray) and x.dtype != object:
         if x.ndim == 2:
@@ -47,6 +48,9 @@ def as_series(x: Any, name: str = "X") -> list[numpy.ndarray]:
             )
         if 0 in series.shape:
             raise UserError(f"series {number} of {name} has no values: its shape is {series.shape}")
+        if numpy.ma.is_masked(one):
+            raise UserError(f"series {number} of {name} has masked values: fill them first")
+        given = series
         with numpy.errstate(over="ignore"):
             series = series.astype(numpy.float32)
         if not numpy.isfinite(series).all():
@@ -56,10 +60,28 @@ def as_series(x: Any, name: str = "X") -> list[numpy.ndarray]:
                 f"beyond float32) in channel {channel} at step {step}: fill gaps first, such as by "
                 "interpolation, or leave the series out"
             )
+        _check_changes_remain(given, series, f"series {number} of {name}")
         found.append(series)
     if not found:
         raise UserError(f"{name} has no series")
     return found
+
+
+def _check_changes_remain(given: numpy.ndarray, series: numpy.ndarray, what: str) -> None:
+    """Raises UserError where rounding to float32 takes away more than a hundredth of a channel's
+    changes; not where these are themselves no more than rounding."""
+    if given.dtype.kind == "b" or given.dtype.itemsize < 4:
+        return
+    given = given.astype(numpy.float64)
+    spread, size = numpy.ptp(given, axis=1), abs(given).max(axis=1)
+    lost = abs(given - series).max(axis=1)
+    blurred = (lost > spread / 100) & (spread > 1e-12 * size)
+    if blurred.any():
+        channel = int(blurred.argmax())
+        raise UserError(
+            f"{what} changes by {spread[channel]:.3g} in channel {channel} beside values of "
+            f"{size[channel]:.3g}, too little for float32: subtract the training set's mean first"
+        )
 
 
 def padded(series: Sequence[numpy.ndarray], length: int = 0) -> tuple[Tensor, Tensor | None]:

@@ -16,6 +16,7 @@ from sacrebleu.metrics.base import Metric
 
 from ...files import check_file_name, check_shape, read_json, read_lines, shortened
 from ...text.tokens import detokenize, plain_language
+from ...text.usual_form import accents_apart
 from ..runs.generation import read_generated
 
 
@@ -86,6 +87,19 @@ def check_reference_words(name: str | Path, lines: list[str]) -> None:
                 f"{name}: {piece!r} in sentence {number} is a piece of a word: give the references "
                 "as they were before they were split into subwords"
             )
+
+
+def warning_of_accents(files: dict[str | Path, list[str]]) -> str | None:
+    """What to say where one file writes accents as characters of their own (Unicode's NFD) and
+    another as parts of their letters: words that look alike count as errors."""
+    apart = {name: sum(map(accents_apart, lines)) for name, lines in files.items()}
+    few, many = (choose(apart, key=apart.get) for choose in (min, max))
+    if apart[many] <= 10 * apart[few]:
+        return None
+    return (
+        f"{many}: {apart[many]} lines have accents apart from their letters (Unicode's NFD), {few} "
+        f"{apart[few]}: words that look alike count as errors; bring both to one form (NFC) first"
+    )
 
 
 def _pieces(lines: list[str]) -> dict[str, Iterator[tuple[int, str]]]:
