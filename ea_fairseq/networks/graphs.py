@@ -120,7 +120,7 @@ class EvolvingGATConv(GATConv):
             dropout (edges, heads)
 
         Raises:
-            UserError: ``edge_index`` is no such tensor, the carry is of other edges or heads, or it
+            UserError: ``edge_index`` is no such tensor, ``edge_attr`` does not fit, the carry is of other edges or heads, or it
                 is missing above the first layer, or is there in it
         """
         nodes = self.lin(x).view(-1, self.heads, self.out_channels)
@@ -172,7 +172,9 @@ class EvolvingGATConv(GATConv):
         """Carry and probabilities of edges, (edges, heads) each, of nodes (nodes, heads, width)."""
         sources, targets = edge_index if self.flow == "source_to_target" else edge_index.flip(0)
         logits = (nodes * self.att_src).sum(-1)[sources] + (nodes * self.att_dst).sum(-1)[targets]
-        if edge_attr is not None and self.lin_edge is not None:
+        if edge_attr is not None:
+            if self.lin_edge is None:
+                raise UserError("edge_attr is given, but no edge_dim, its width, to build with")
             edge_attr = edge_attr[:, None] if edge_attr.dim() == 1 else edge_attr
             if len(edge_attr) != len(logits):
                 raise UserError(

@@ -249,6 +249,10 @@ def train_one(
         optimizer.zero_grad()
         logits = network(graph.x, graph.edge_index)
         loss = F.cross_entropy(logits[graph.train_mask], graph.y[graph.train_mask])
+        if not loss.isfinite():
+            raise UserError(
+                f"epoch {epoch}: the loss is {loss.item()}: choose --lr below {settings['lr']}"
+            )
         loss.backward()
         optimizer.step()
         accuracies, validation_loss = evaluate(network, graph)

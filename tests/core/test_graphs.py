@@ -106,6 +106,12 @@ def test_without_evolution_the_network_is_that_of_torch_geometric():
         torch.testing.assert_close(network(x, EDGES), plain(x, EDGES))
 
 
+def test_edge_features_without_their_width_are_refused():
+    """They were ignored."""
+    with pytest.raises(UserError, match="edge_attr is given, but no edge_dim"):
+        EvolvingGATConv(5, 4)(graph(), EDGES, torch.randn(EDGES.size(1), 2))
+
+
 def test_edge_features_of_another_layout_are_refused():
     layer = EvolvingGATConv(5, 4, alpha=0.5, beta=0.5, edge_dim=2, add_self_loops=False)
     features = torch.randn(2, EDGES.size(1))

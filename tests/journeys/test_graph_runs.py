@@ -107,6 +107,7 @@ def test_planetoid_s_files_are_read_from_a_folder(run, tmp_path, capsys):
         (["cora", "--data", "there"], "--data there: has no ind.cora.x"),
         (["karate", "--choose"], "--choose: karate has no validation nodes"),
         (["karate", "--epochs", "0"], "--epochs must be at least 1, not 0"),
+        (["karate", "--lr", "1e30"], r"the loss is nan: choose --lr below 1e\+30"),
         (["karate", "--dropout", "1"], r"--dropout must be in \[0, 1\), not 1"),
         (["karate", "--alpha", "1.5"], "alpha must be"),
         (["karate", "--heads", "3"], "hidden_channels 64 must be divisible by heads 3"),
