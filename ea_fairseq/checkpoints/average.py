@@ -18,6 +18,8 @@ from .text_identity import KEY, identity_of_checkpoint
 _EPOCH = re.compile(r"checkpoint(\d+)\.pt")
 _UPDATE = re.compile(r"checkpoint_\d+_(\d+)\.pt")
 _BEST = re.compile(r"checkpoint\.best_(.+)_(-?\d+(?:\.\d+)?)\.pt")
+#: Settings that change what equal weights compute, and no parameter's shape.
+_COMPUTES = re.compile("^ea_|attention_heads$|normalize_before$|activation_fn$")
 
 
 def average_checkpoints(inputs: Sequence[str]) -> dict[str, Any]:
@@ -146,15 +148,24 @@ def _warn_of_another_training(
     first_path: str, first: dict[str, Any], path: str, state: dict[str, Any]
 ) -> None:
     """Say that weights which never were of one model have a mean that is none either."""
-    for option, *place in (("--save-dir", "checkpoint", "save_dir"), ("--seed", "common", "seed")):
-        one, other = setting(first, *place), setting(state, *place)
+    places = [("checkpoint", "save_dir"), ("common", "seed")]
+    places += [("model", name) for name in _model_settings(first) if _COMPUTES.search(name)]
+    for section, name in places:
+        one, other = setting(first, section, name), setting(state, section, name)
         if one != other and None not in (one, other):
             print(
-                f"warning: {first_path} and {path} are of two trainings ({option} {one} and"
-                f" {other}): the mean of their weights may translate nothing",
+                f"warning: {first_path} and {path} are of two trainings (--{name.replace('_', '-')}"
+                f" {one} and {other}): the mean of their weights may translate nothing",
                 file=sys.stderr,
             )
             return
+
+
+def _model_settings(state: dict[str, Any]) -> list[str]:
+    """Names of the settings that a checkpoint keeps of its model."""
+    cfg = state.get("cfg")
+    settings = state.get("args") if cfg is None else cfg.get("model")
+    return sorted(settings if isinstance(settings, dict) else getattr(settings, "__dict__", {}))
 
 
 def last_n_checkpoints(

@@ -120,8 +120,8 @@ class EvolvingGATConv(GATConv):
             dropout (edges, heads)
 
         Raises:
-            UserError: ``edge_index`` is no such tensor, ``edge_attr`` does not fit, the carry is of other edges or heads, or it
-                is missing above the first layer, or is there in it
+            UserError: ``edge_index`` is no such tensor, ``edge_attr`` does not fit, the carry is of
+                other edges or heads, or it is missing above the first layer, or is there in it
         """
         nodes = self.lin(x).view(-1, self.heads, self.out_channels)
         if not has_loops:

@@ -218,18 +218,30 @@ def test_differing_parameters_are_named_with_their_files(tmp_path, capsys, other
     [
         (
             "cfg",
-            lambda folder, seed: {"common": {"seed": seed}, "checkpoint": {"save_dir": folder}},
+            lambda folder, seed, alpha: {
+                "common": {"seed": seed},
+                "checkpoint": {"save_dir": folder},
+                "model": Namespace(ea_alpha=alpha, dropout=alpha),
+            },
         ),
-        ("args", lambda folder, seed: Namespace(seed=seed, save_dir=folder)),
+        (
+            "args",
+            lambda folder, seed, alpha: Namespace(seed=seed, save_dir=folder, ea_alpha=alpha),
+        ),
     ],
 )
 def test_weights_of_two_trainings_are_averaged_with_a_warning(tmp_path, capsys, place, settings):
     output = tmp_path / "out.pt"
-    other = {"folder": ("b", 1, "--save-dir a and b"), "seed": ("a", 2, "--seed 1 and 2")}
-    for folder, seed, words in (("a", 1, None), *other.values()):
+    other = [
+        ("a", 1, 0.1, None),
+        ("b", 1, 0.1, "--save-dir a and b"),
+        ("a", 2, 0.1, "--seed 1 and 2"),
+        ("a", 1, 0.5, "--ea-alpha 0.1 and 0.5"),
+    ]
+    for *of_last, words in other:
         paths = [
             save(tmp_path / f"{number}.pt", weights(1.0), **{place: settings(*of)})
-            for number, of in enumerate([("a", 1), ("a", 1), (folder, seed)])
+            for number, of in enumerate([("a", 1, 0.1), ("a", 1, 0.1), of_last])
         ]
         status, warned = run(["--inputs", *paths, "--output", output], tmp_path, capsys)
         assert status == 0 and output.exists()
