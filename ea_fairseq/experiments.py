@@ -228,7 +228,10 @@ def comparison(
             row[2] = str(len(values))
             apart = difference(base, values) if model != models[0] else None
             row.append(summarise(values.values()).text(digits, limits=limits))
-            row.append(apart.text(digits, sign=True) if apart is not None else "")
+            told = apart.text(digits, sign=True) if apart is not None else ""
+            if apart is not None and apart.count < max(len(values), len(base)):
+                told += f", of {apart.count} seeds"
+            row.append(told)
         rows.append(row)
     return table(header, rows)
 

@@ -35,7 +35,7 @@ from ea_fairseq.recipes.results.several import (
     read_systems,
     system_folders,
 )
-from ea_fairseq.recipes.results.systems import differing_settings
+from ea_fairseq.recipes.results.systems import differing_settings, units_of
 from ea_fairseq.recipes.results.tables import mean_and_deviation, table
 
 #: What each system is compared with -> name -> test set -> the comparison.
@@ -65,13 +65,17 @@ def compare_systems(args: argparse.Namespace) -> None:
             )
     found = {name: compare_all(systems, name, args.score, args.samples) for name in against}
     lines = report(systems, found, times)
+    if missing := [folder.name for folder in folders if folder.name not in systems]:
+        lines.append(f"Left out, none of these seeds is finished: {', '.join(missing)}.")
     if args.markdown:
         write_lines(args.markdown, lines)
     if args.json:
         write_json(args.json, as_json(found))
-    for system in systems.values():
-        if copies := warning_of_copies(system.folder, system.runs):
-            print(f"compare_many.py: warning: {copies}", file=sys.stderr)
+    every = {
+        f"{name}/{run}": found for name, one in systems.items() for run, found in one.runs.items()
+    }
+    if copies := warning_of_copies(Path("systems"), every):
+        print(f"compare_many.py: warning: {copies}", file=sys.stderr)
     print("\n".join(lines))
 
 
@@ -87,7 +91,8 @@ def make_parser() -> argparse.ArgumentParser:
         metavar="NAME",
         help="names of the systems that all are compared with (default: the first one)",
     )
-    add_options(parser)
+    # p near 0.05, times the number of comparisons, shall not hang on which samples were drawn.
+    add_options(parser, samples=10_000)
     parser.add_argument(
         "--score",
         default="tokenized BLEU",
@@ -113,7 +118,7 @@ def report(
     lines = [f"{score}: mean ± standard deviation over seeds, difference (95 % interval)", ""]
     for test_set in order:
         sentences = example[test_set].row.sentences
-        lines += [f"{test_set}, {sentences:,} sentences", ""]
+        lines += [f"{test_set}, {sentences:,} {units_of(systems[against].runs)}", ""]
         large = test_set == order[0]
         lines += [one_table(systems, found, test_set, times if large else {}, large), ""]
     compared = len(systems) - 1
@@ -145,7 +150,8 @@ def one_table(
             row = compared[test_set].row
             scores.setdefault(against, list(row.first.values()))
             scores.setdefault(name, list(row.second.values()))
-    lower = next(iter(next(iter(found.values())).values()))[test_set].row.lower_is_better
+    row = next(iter(next(iter(found.values())).values()))[test_set].row
+    lower, digits = row.lower_is_better, row.digits
     others = [name for name in scores if name not in found]
     others.sort(key=lambda name: mean(scores[name]), reverse=not lower)
     header = ["model", *(["parameters"] if large else []), "seeds", "score"]
@@ -157,7 +163,12 @@ def one_table(
         system = systems[name]
         parameters = f"{system.parameters:,}" if system.parameters else ""
         seeds = ", ".join(run.removeprefix("seed") for run in system.runs)
-        cells = [name, *([parameters] if large else []), seeds, mean_and_deviation(scores[name])]
+        cells = [
+            name,
+            *([parameters] if large else []),
+            seeds,
+            mean_and_deviation(scores[name], digits),
+        ]
         for compared in found.values():
             cells += difference(compared[name][test_set]) if name in compared else ["", "", ""]
         if times:

@@ -112,7 +112,7 @@ def make_parser() -> argparse.ArgumentParser:
     return parser
 
 
-def add_options(parser: argparse.ArgumentParser) -> None:
+def add_options(parser: argparse.ArgumentParser, samples: int = 1000) -> None:
     """Options of every comparison of runs."""
     parser.add_argument("--seeds", type=int, nargs="+", help="these runs of the folders only")
     parser.add_argument(
@@ -123,7 +123,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         help="where the data of runs kept by keep_runs.py is prepared (default: %(default)s)",
     )
     parser.add_argument(
-        "--samples", type=int, default=1000, help="bootstrap samples (default: %(default)s)"
+        "--samples", type=int, default=samples, help="bootstrap samples (default: %(default)s)"
     )
 
 

@@ -220,7 +220,9 @@ def test_a_row_of_other_test_sets_has_no_interval_and_says_so(two_runs, tmp_path
     content, _ = tables(tmp_path, "--samples", "20")
     assert content["orderings"] == []
     notes = content["rows"][list(ablation.ROWS).index("kernel_1")]["notes"]
-    expected = f"kernel_1: no intervals: scored on flickr, and {two_runs[0]} on flickr, mscoco"
+    expected = (
+        f"kernel_1: no intervals: scored on flickr (seed1), and {two_runs[0]} on flickr, mscoco"
+    )
     assert notes[-1] == expected
 
 

@@ -302,6 +302,38 @@ def test_seeds_that_are_there_count_and_other_settings_are_told(work, capsys):
     assert cells(text, "all together", "long.short")[2] == "1"
 
 
+def test_systems_without_the_seeds_are_named(work, capsys):
+    """With fewer comparisons Holm's p is smaller."""
+    runs = work / "runs" / "tiny.de-en"
+    make_run(work, "long.short", 3, 0.25)
+    make_run(work, "ea.short", 3, 0.25)
+    assert compare_many.main([str(runs), "--seeds", "3", "--samples", "20"]) == 0
+    text = capsys.readouterr().out
+    assert "Left out, none of these seeds is finished: other.short, plain.short." in text
+
+
+def test_all_systems_have_one_score_on_the_same_test_sets(work, capsys):
+    """A row was of fewer sentences, or of another score, than the others of its table."""
+    runs = work / "runs" / "tiny.de-en"
+    scores = runs / "ea.short" / "seed2" / "scores"
+    scored = json.loads((scores / "mscoco.json").read_text())
+    scored["scores"] = [one for one in scored["scores"] if one["label"] != "tokenized BLEU"]
+    del scored["files"]["tokenized_references"]
+    scored["files"]["translations"] = scored["files"].pop("hypotheses")
+    whole = (scores / "mscoco.json").read_text()
+    (scores / "mscoco.json").write_text(json.dumps(scored))
+    line = refusal(capsys, compare_many.main, runs)
+    assert "--score tokenized BLEU: not all runs have it, under one label, on every test" in line
+    (scores / "mscoco.json").unlink()
+    line = refusal(capsys, compare_many.main, runs)
+    assert f"{scores.parents[1]}: scored on flickr (seed2), and " in line
+    (scores / "mscoco.json").write_text(whole)
+    for folder in runs.glob("*/seed?/scores"):
+        shutil.copy(folder / "mscoco.json", folder / "mscoco.old.json")
+    line = refusal(capsys, compare_many.main, runs)
+    assert "mscoco.old: is mscoco under another name, and would count twice" in line
+
+
 def test_systems_that_do_not_compare_are_refused_in_a_line(work, capsys):
     runs = work / "runs" / "tiny.de-en"
     for arguments, words in (

@@ -181,6 +181,19 @@ def test_seeds_have_a_mean_and_a_deviation_as_far_as_all_have_come():
     assert alone.deviations == [0, 0, 0] and not alone.cut
 
 
+def test_epochs_stay_paired_where_one_seed_s_loss_is_no_number():
+    """The epochs after it were paired with those before."""
+    seeds = [Curves(), Curves()]
+    for number, seed in enumerate(seeds):
+        for epoch, loss in enumerate([8.0, 7.0, 6.0, 5.0], start=1):
+            seed.add(
+                "valid", "loss", 100 * epoch, float("nan") if (number, epoch) == (0, 2) else loss
+            )
+    curve = MeanCurve.of(seeds, "valid", "loss")
+    assert (curve.updates, curve.values) == ([100, 300, 400], [8.0, 6.0, 5.0])
+    assert curve.deviations == [0, 0, 0] and not curve.cut
+
+
 def test_the_mean_lies_in_the_middle_of_its_band_over_updates_and_over_time():
     seeds = [shifted(0, 3), shifted(1, 5), shifted(5, 4)]
     deviation = ((2**2 + 1**2 + 3**2) / 2) ** 0.5

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache, partial
+from itertools import combinations
+from typing import Any
 
 import numpy
 
@@ -71,7 +73,7 @@ def compare(first: Runs, second: Runs, samples: int, score: str = "") -> list[Ro
         score: compare only scores whose label begins so
 
     Raises:
-        ValueError: no test set in common, or one with other references; too few samples.
+        ValueError: no test set in common, one with other references, or one twice; too few samples.
     """
     if samples < 1:
         raise ValueError(f"--samples {samples}: choose at least 1")
@@ -94,6 +96,9 @@ def compare(first: Runs, second: Runs, samples: int, score: str = "") -> list[Ro
             statistics = _Statistics.of(first, second, test_set, measure.label)
             tables.setdefault(measure.label, []).append(statistics)
             rows.append(statistics.row(test_set, drawn(statistics.sentences)))
+    for one, other in combinations(shared, 2):
+        if all(_content(run[one][0]) == _content(run[other][0]) for run in runs):
+            raise ValueError(f"{other}: is {one} under another name, and would count twice")
     for parts in tables.values():
         if len(parts) == len(shared) > 1:
             together = _Statistics.joined(parts)
@@ -186,6 +191,12 @@ class _Statistics:
             by_seed=by_seed,
             digits=self.measure.digits,
         )
+
+
+def _content(measure: Measure | LossMeasure) -> tuple[Any, Any]:
+    """What a measure compares: references and translations, or a text and its losses."""
+    own = measure.nats if isinstance(measure, LossMeasure) else measure.hypotheses
+    return measure.references, own
 
 
 def _pairs(first: dict[str, float], second: dict[str, float]) -> list[tuple[str, str, str]]:

@@ -44,13 +44,16 @@ class Curves:
         return "valid" if tag == self.valid_tag else None
 
     def add(self, kind: str, quantity: str, updates: int, value: float) -> None:
-        """Note one value; what is not a number draws no curve."""
-        if math.isfinite(value):
-            self.records.setdefault(kind, {}).setdefault(quantity, {})[updates] = value
+        """Note one value; what is not a number keeps its place, and draws no curve."""
+        self.records.setdefault(kind, {}).setdefault(quantity, {})[updates] = value
+
+    def points(self, kind: str, quantity: str) -> list[tuple[int, float]]:
+        """Updates and values, sorted by updates, those that are no numbers too."""
+        return sorted(self.records.get(kind, {}).get(quantity, {}).items())
 
     def curve(self, kind: str, quantity: str) -> tuple[list[int], list[float]]:
         """Updates and values, sorted by updates; empty where nothing was logged."""
-        points = sorted(self.records.get(kind, {}).get(quantity, {}).items())
+        points = [point for point in self.points(kind, quantity) if math.isfinite(point[1])]
         return [updates for updates, _ in points], [value for _, value in points]
 
     @property
@@ -70,7 +73,7 @@ class Curves:
         walls: dict[int, float] = {0: 0.0}
         for quantity in ("wall", "elapsed"):
             for kind in ("train", "train_inner", "valid"):
-                walls.update(self.records.get(kind, {}).get(quantity, {}))
+                walls |= dict(zip(*self.curve(kind, quantity), strict=True))
         known = sorted(walls)
         seconds = numpy.interp(updates, known, [walls[update] for update in known])
         return [float(second) / 60 for second in seconds]
@@ -78,7 +81,8 @@ class Curves:
 
 @dataclass
 class MeanCurve:
-    """One quantity of several trainings, record by record, as far as all of them have come.
+    """One quantity of several trainings, record by record, as far as all of them have come and
+    where all have a number.
 
     Records are matched by their number, the first with the first: those of one epoch need not be at
     the same update.
@@ -93,19 +97,24 @@ class MeanCurve:
     @classmethod
     def of(cls, seeds: list[Curves], kind: str, quantity: str) -> MeanCurve:
         """Means, and the sample standard deviations of the values (0 of a single training)."""
-        curves = [seed.curve(kind, quantity) for seed in seeds]
-        shortest = min(len(updates) for updates, _ in curves)
-        columns = [
-            (updates[:shortest], seed.minutes(updates[:shortest]), values[:shortest])
-            for seed, (updates, values) in zip(seeds, curves, strict=True)
+        curves = [seed.points(kind, quantity) for seed in seeds]
+        shortest = min(map(len, curves))
+        numbers = [
+            record
+            for record in range(shortest)
+            if all(math.isfinite(points[record][1]) for points in curves)
         ]
+        columns = []
+        for seed, points in zip(seeds, curves, strict=True):
+            updates = [points[record][0] for record in numbers]
+            columns.append((updates, seed.minutes(updates), [points[r][1] for r in numbers]))
         updates, minutes, values = (
             [mean(record) for record in zip(*column, strict=True)]
             for column in zip(*columns, strict=True)
         )
         records = zip(*(values for _, _, values in columns), strict=True)
         deviations = [stdev(record) if len(seeds) > 1 else 0.0 for record in records]
-        cut = any(len(updates) > shortest for updates, _ in curves)
+        cut = any(len(points) > shortest for points in curves)
         return cls(updates, minutes, values, deviations, cut)
 
 

@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ..runs.folders import seed_folders, settings_of
-from .comparison import Row, compare_by
+from .comparison import Row, compare
 from .differences import differences, listed
 from .kept import finished_runs
 from .scoring import read_results
 from .significance import holm
-from .systems import Runs, read_folders
+from .systems import Runs, TestSets, read_folders
 
 
 class NotCompared(ValueError):
@@ -75,9 +75,11 @@ def read_systems(
             continue
         parameters = read_results(there[0] / "results.json").get("parameters")
         system = System(folder, there[0], read_folders(there, work_dir), parameters)
-        if found:
-            beside = next(iter(found.values()))
+        beside = next(iter(found.values()), system)
+        try:
             check_same_text((beside.first, beside.runs), (system.first, system.runs))
+        except NotCompared as error:
+            raise NotCompared(f"{folder}: {error}") from None
         found[folder.name] = system
     return found
 
@@ -92,9 +94,14 @@ def check_same_text(first: tuple[Path, Runs], other: tuple[Path, Runs]) -> None:
     old, new = (settings_of(run).get("data") for run, _ in (first, other))
     if None not in (old, new) and (changes := differences(old, new, "data")):
         raise NotCompared(f"trained on other data than {first[0]} ({listed(changes)})")
-    theirs, ours = (", ".join(sorted(next(iter(runs.values())))) for _, runs in (first, other))
-    if theirs != ours:
-        raise NotCompared(f"scored on {ours}, and {first[0]} on {theirs}")
+    theirs = sorted(next(iter(first[1].values())))
+    for _, runs in (first, other):
+        for name, run in runs.items():
+            if sorted(run) != theirs:
+                ours = ", ".join(sorted(run))
+                raise NotCompared(
+                    f"scored on {ours} ({name}), and {first[0]} on {', '.join(theirs)}"
+                )
 
 
 def compare_all(
@@ -105,20 +112,34 @@ def compare_all(
     Args:
         systems: by name
         against: the name of the one
-        score: the first whose label begins so
+        score: the first that all runs have whose label begins so
         samples: of the bootstrap
 
     Returns:
         name -> test set -> the comparison; p is corrected for all systems, test set by test set
+
+    Raises:
+        ValueError: not all runs have that score on every test set.
     """
-    rows = {
-        name: compare_by(score, systems[against].runs, system.runs, samples)
-        for name, system in systems.items()
-        if name != against
-    }
+    label = _shared_label(
+        [run for system in systems.values() for run in system.runs.values()], score
+    )
+    rows = {}
+    for name, system in systems.items():
+        if name != against:
+            both = compare(systems[against].runs, system.runs, samples, label)
+            rows[name] = {row.test_set: row for row in both if row.score == label}
     found: dict[str, dict[str, Compared]] = {name: {} for name in rows}
     for test_set in next(iter(rows.values()), {}):
         corrected = holm([row[test_set].difference.p for row in rows.values()])
         for name, p in zip(rows, corrected, strict=True):
             found[name][test_set] = Compared(rows[name][test_set], p)
     return found
+
+
+def _shared_label(runs: list[TestSets], score: str) -> str:
+    labels = [{measure.label for measure in found} for run in runs for found in run.values()]
+    for measure in next(iter(runs[0].values())):
+        if measure.label.startswith(score) and all(measure.label in have for have in labels):
+            return measure.label
+    raise ValueError(f"--score {score}: not all runs have it, under one label, on every test set")
