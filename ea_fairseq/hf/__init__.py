@@ -12,6 +12,7 @@ In reading order:
     attending.py    what a model's attentions call, and the mask they are given
     passes.py       what the layers of one forward pass hand to one another
     decoding.py     what `generate` keeps from step to step, in the model's own cache
+    versions.py, broken_torchaudio.py  of transformers, and what its models import
 
 Needs transformers (``pip install ea_fairseq[transformers]``), not fairseq.
 """

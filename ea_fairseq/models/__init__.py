@@ -7,6 +7,7 @@ stack.py                 what the loops of encoder and decoder share
 encoder.py, decoder.py   the loops
 ea_transformer.py        translation models and their architectures
 ea_transformer_lm.py     language models
+ea_roberta.py            RoBERTa's encoder
 architecture_options.py  an architecture's defaults, and what cannot be combined
 checkpoints.py           what a checkpoint contains; plain fairseq checkpoints
 recorded_maps.py         a decoder's probabilities, for losses on them

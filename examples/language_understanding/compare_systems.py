@@ -23,12 +23,17 @@ from ea_fairseq.files import read_json
 
 def main(argv: list[str] | None = None) -> int:
     """Prints a table; 0, or 1 and one line where the folders do not compare."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("systems", type=Path, nargs="+")
     parser.add_argument("--samples", type=int, default=1000, help="of the bootstrap")
     args = parser.parse_args(argv)
     try:
-        for line in table({path.name: read(path) for path in args.systems}, args.samples):
+        systems = {path.name: read(path) for path in args.systems}
+        if len(systems) < len(args.systems):
+            raise UserError("two systems have one name: give folders of different names")
+        for line in table(systems, args.samples):
             print(line)
     except (UserError, OSError) as error:
         print(f"error: {error}", file=sys.stderr)

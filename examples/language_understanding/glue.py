@@ -70,11 +70,13 @@ def main(argv: list[str] | None = None) -> int:
     return 0
 
 
+class _Help(argparse.ArgumentDefaultsHelpFormatter, argparse.RawDescriptionHelpFormatter):
+    """The page as it is written, and defaults."""
+
+
 def make_parser() -> argparse.ArgumentParser:
     """The command's options."""
-    parser = argparse.ArgumentParser(
-        description=__doc__.splitlines()[0], formatter_class=argparse.ArgumentDefaultsHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=_Help)
     parser.add_argument("task", help=f"one of {', '.join(TASKS)}")
     parser.add_argument("model", type=Path, help="folder of a model and its tokenizer")
     parser.add_argument("--data", type=Path, help="folder with the task's folder")

@@ -77,6 +77,8 @@ def test_plain_and_evolved_are_trained_and_compared(data, tmp_path, capsys):
     assert compare_systems.main([*map(str, systems), "--samples", "50"]) == 0
     printed = capsys.readouterr().out.splitlines()
     assert len(printed) == 4 and "plain, dev, matthews | 2 |" in printed[2]
+    assert compare_systems.main([str(systems[0]), str(systems[0])]) == 1  # one replaced the other
+    assert "two systems have one name" in capsys.readouterr().err
     # What is there is not trained again, and other settings do not mix with it.
     before = (systems[0] / "seed1" / "results.json").stat().st_mtime_ns
     assert run_glue(data, tmp_path, "--seeds", "1") == 0
