@@ -36,7 +36,7 @@ from ea_fairseq.recipes.results.several import (
     system_folders,
 )
 from ea_fairseq.recipes.results.systems import differing_settings, units_of
-from ea_fairseq.recipes.results.tables import mean_and_deviation, table
+from ea_fairseq.recipes.results.tables import mean_and_deviation, p_text, table
 
 #: What each system is compared with -> name -> test set -> the comparison.
 Comparisons = dict[str, dict[str, dict[str, Compared]]]
@@ -186,7 +186,7 @@ def difference(compared: Compared) -> list[str]:
     row = compared.row
     low, high = (f"{end:+.{row.digits}f}" for end in row.difference.interval)
     observed = f"{row.difference.observed:+.{row.digits}f}"
-    return [f"{observed} ({low} to {high})", f"{row.difference.p:.3f}", f"{compared.holm:.3f}"]
+    return [f"{observed} ({low} to {high})", p_text(row.difference.p), p_text(compared.holm)]
 
 
 def as_json(found: Comparisons) -> dict[str, dict[str, list[dict]]]:

@@ -33,7 +33,7 @@ from ..recipes.results.systems import (
     read_runs,
     units_of,
 )
-from ..recipes.results.tables import mean_and_deviation, table
+from ..recipes.results.tables import mean_and_deviation, p_text, table
 from ..recipes.runs.generation import check_text_alone
 from .program import described, run_program
 
@@ -224,7 +224,7 @@ def as_text(row: Row) -> list[str]:
         mean_and_deviation(second, digits),
         f"{mean(second) - mean(first):+.{digits}f}",
         f"{low:+.{digits}f} to {high:+.{digits}f}",
-        f"{row.difference.p:.3f}",
+        p_text(row.difference.p),
         ", ".join(f"{'' if of_all else f'{name}: '}{p:.3f}" for name, p in row.by_seed.items())
         or "no seed in common",
     ]

@@ -14,6 +14,7 @@ from test_compare import WORDS, noisy, score, write
 
 from ea_fairseq.commands import average, compare, evaluate, plot
 from ea_fairseq.recipes.results.significance import holm
+from ea_fairseq.recipes.results.tables import p_text
 
 TEST_SETS = {"flickr": 30, "mscoco": 20}
 SYSTEMS = {"plain.short": 0.5, "ea.short": 0.2, "other.short": 0.25}
@@ -24,6 +25,15 @@ def test_holms_correction_is_that_of_a_case_by_hand():
     assert holm([0.01, 0.04, 0.03, 0.005]) == pytest.approx([0.03, 0.06, 0.06, 0.02])
     assert holm([0.5, 0.4, 0.9]) == [1.0, 1.0, 1.0]
     assert holm([0.04]) == [0.04] and holm([]) == []
+
+
+def test_no_p_is_shown_as_0():
+    assert [p_text(p) for p in (0.0001, 0.0005, 0.04567, 1.0)] == [
+        "<0.001",
+        "0.001",
+        "0.046",
+        "1.000",
+    ]
 
 
 def make_run(work, name, seed, noise, epochs=2):

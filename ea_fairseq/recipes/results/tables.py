@@ -19,6 +19,11 @@ def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     return "\n".join(lines)
 
 
+def p_text(p: float) -> str:
+    """A p-value with three digits, as papers write it: none is 0."""
+    return "<0.001" if p < 0.0005 else f"{p:.3f}"
+
+
 def mean_and_deviation(values: Sequence[float], digits: int = 2) -> str:
     """``41.02`` for one value, ``41.02 ± 0.13`` (sample standard deviation) for several.
 
