@@ -111,6 +111,12 @@ def refuse_a_plain_training(stored: Any, wanted: Any, filename: str) -> None:
 _COMPUTED = (
     *("encoder_attention_heads", "decoder_attention_heads", "activation_fn"),
     *("no_scale_embedding", "no_token_positional_embeddings"),
+    *("encoder_normalize_before", "decoder_normalize_before"),
+)
+#: Options by which two parameters become one, of which a checkpoint without them has two.
+_SHARED = (
+    *("share_all_embeddings", "share_decoder_input_output_embed"),
+    *("tie_adaptive_weights", "tie_adaptive_proj"),
 )
 
 
@@ -127,6 +133,14 @@ def refuse_other_computations(stored: Any, wanted: Any, filename: str) -> None:
                 f"checkpoint {filename} was trained with --{name.replace('_', '-')} {before}, and "
                 f"{now} was asked for: give the same, or train anew in another --save-dir"
             )
+    for name in _SHARED:
+        before, now = (getattr(settings, name, None) for settings in (stored, wanted))
+        if now and before is False:
+            raise UserError(
+                f"checkpoint {filename} was trained without --{name.replace('_', '-')}: one of two "
+                "tables of weights would be thrown away; leave it out, or train anew in another "
+                "--save-dir"
+            )
 
 
 #: Settings by section that a training may go on with otherwise, which is told.
@@ -137,6 +151,8 @@ _TOLD = {
     "criterion": ("label_smoothing",),
     "optimizer": ("weight_decay", "adam_betas", "adam_eps"),
     "lr_scheduler": ("warmup_updates", "warmup_init_lr"),
+    "task": ("sample_break_mode", "tokens_per_sample"),
+    "common": ("seed",),
 }
 
 
@@ -149,6 +165,8 @@ def changed_settings(stored: Any, wanted: Any) -> str:
             before, now = (_setting(settings, section, name) for settings in (stored, wanted))
             if before is not None and now is not None and str(before) != str(now):
                 found[f"--{name.replace('_', '-')}"] = f"{before} -> {now}"
+    if "--lr" in found and _setting(wanted, "lr_scheduler", "_name") == "reduce_lr_on_plateau":
+        found["--lr"] += " (without effect: reduce_lr_on_plateau goes on from its own)"
     return ", ".join(f"{option} {change}" for option, change in found.items())
 
 
@@ -187,6 +205,13 @@ def compare_with_training(state: dict[str, Any], cfg: Any, filename: str, goes_o
     refuse_another_variant(stored, wanted, filename)
     if goes_on:
         _refuse_another_loss_or_optimizer(state.get("cfg"), cfg, filename)
+        updates = (state.get("optimizer_history") or [{}])[-1].get("num_updates", 0)
+        if updates and state.get("last_optimizer_state") is None:
+            raise UserError(
+                f"checkpoint {filename} was saved after update {updates} with "
+                "--no-save-optimizer-state: updates and warm-up would begin anew; begin with its "
+                "weights by --finetune-from-model in another --save-dir"
+            )
     if getattr(wanted, "ea_variant", None) is not None:
         if goes_on:
             refuse_a_plain_training(stored, wanted, filename)

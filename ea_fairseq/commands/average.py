@@ -10,7 +10,9 @@ through the safe unpickler, and the output appears under its name when it is com
 from __future__ import annotations
 
 import argparse
+import filecmp
 import os
+import re
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -18,6 +20,9 @@ from pathlib import Path
 from ..errors import UserError
 from ..files import check_outputs, is_stream
 from .program import described, run_program
+
+#: What fairseq calls the checkpoints that a training goes on from.
+_TRAINING = re.compile(r"checkpoint(_last|_best|\d+|_\d+_\d+)\.pt")
 
 
 def _positive(text: str) -> int:
@@ -100,6 +105,14 @@ def _chosen(args: argparse.Namespace) -> list[str]:
     return args.inputs
 
 
+def _is_copy(file: str, other: str) -> bool:
+    """Whether two files have the same bytes, as checkpoint_last.pt and the last epoch's have."""
+    try:
+        return filecmp.cmp(file, other, shallow=False)  # of other sizes at once
+    except OSError:  # said when it is read
+        return False
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """Average and save; the exit code is 0 when the output is there."""
     return run_program(make_parser(), argv, _average)
@@ -113,18 +126,24 @@ def _average(args: argparse.Namespace) -> None:
     output = Path(args.output)
     check_outputs({"--output": output})
     inputs = _chosen(args)
-    seen = set()
+    seen: list[str] = []
     for path in inputs:
         if os.path.isdir(path):
             raise UserError(
                 f"--inputs {path}: is a folder: say which of its checkpoints, by "
                 "--num-epoch-checkpoints, --num-update-checkpoints or --num-best-checkpoints"
             )
-        if (file := os.path.realpath(path)) in seen:
-            raise UserError(f"--inputs {path}: is given twice, and would count twice")
-        seen.add(file)
+        file = os.path.realpath(path)
+        for other in seen:
+            if file == other:
+                raise UserError(f"--inputs {path}: is given twice, and would count twice")
+            if _is_copy(file, other):
+                raise UserError(f"--inputs {path}: is a copy of {other}, and would count twice")
+        seen.append(file)
     if os.path.realpath(args.output) in seen:
         raise UserError(f"--output {args.output} is one of the checkpoints to average")
+    if output.exists() and _TRAINING.fullmatch(output.name):
+        raise UserError(f"--output {output}: is a checkpoint of a training; choose another name")
     if is_stream(output):
         raise UserError(f"--output {output}: is a device or a pipe; name a file")
     print("averaging:", *inputs, sep="\n  ")

@@ -58,6 +58,10 @@ class _Read:
     def compare(self, task: Any) -> None:
         """Refuses a task of other languages, dictionaries or beginnings of texts."""
         text_identity.check(self.path, self.text, task)
+        self.compare_beginnings(task)
+
+    def compare_beginnings(self, task: Any) -> None:
+        """Refuses a task whose texts begin otherwise."""
         begins = getattr(getattr(task, "args", None), "add_bos_token", None)
         if None not in (begins, self.begins) and begins != self.begins:
             how, remedy = (
@@ -103,6 +107,8 @@ def _load_checkpoint_to_cpu(original: Any, path: str, *args: Any, **kwargs: Any)
         known = text_identity.identity_of_checkpoint(state)
         finetuning = path == cfg.checkpoint.finetune_from_model
         text_identity.check(path, known, task, new_languages=finetuning)
+        if current.goes_on:
+            _Read(path, state).compare_beginnings(task)
     return state
 
 

@@ -14,7 +14,10 @@ Replaced in fairseq:
   checkpoint of fairseq's alone, without it, gives the best score at least. With another
   ``--best-checkpoint-metric`` than before, nothing is put back: fairseq compares a BLEU score with
   a loss. A checkpoint that does not fit is refused in one line, and so is a ``--restore-file`` that
-  does not exist: fairseq started from scratch, without a word.
+  does not exist: fairseq started from scratch, without a word. With ``--reset-optimizer`` and
+  another folder's file it is refused where the training has begun, which it would begin anew.
+  The optimizer goes on with the command line's betas, epsilon and weight decay, and
+  ``reduce_lr_on_plateau`` with the epochs that it has counted, which fairseq forgets.
 - ``fairseq_cli.train.train``: ends at once where the training has ended before.
 """
 
@@ -29,6 +32,7 @@ from typing import Any
 from fairseq.trainer import Trainer
 
 from ..checkpoints import text_identity
+from ..checkpoints.literals import literal
 from ..errors import UserError
 from .around import around
 from .loading import current, refusal
@@ -36,7 +40,9 @@ from .stopping import replace_in_program, training_programs
 
 logger = logging.getLogger(__name__)
 
-_KEY, _METRIC = "early_stopping", "best_metric"
+_KEY, _METRIC, _PLATEAU = "early_stopping", "best_metric", "reduce_lr_on_plateau"
+#: What torch's ReduceLROnPlateau counts, of which fairseq keeps the first alone.
+_COUNTED = ("best", "num_bad_epochs", "cooldown_counter")
 
 
 @around(Trainer, "save_checkpoint")
@@ -48,6 +54,8 @@ def _save_with_patience(
         function = program.should_stop_early
         if hasattr(function, "best"):
             extra_state[_KEY] = {"best": function.best, "num_runs": function.num_runs}
+    if (plateau := _plateau_of(self)) is not None:
+        extra_state[_PLATEAU] = {name: getattr(plateau, name) for name in _COUNTED}
     if (identity := text_identity.identity_of_task(self.task)) is not None:
         extra_state[text_identity.KEY] = identity
     return original(self, filename, extra_state)
@@ -66,6 +74,10 @@ def _load_with_patience(
     default = self.cfg.checkpoint.restore_file == "checkpoint_last.pt"
     if not default and not os.path.exists(filename):
         raise UserError(f"--restore-file {filename} does not exist")
+    if not default and reset_optimizer:
+        _refuse_to_begin_again(filename, self.cfg.checkpoint.save_dir)
+    if not reset_optimizer:
+        optimizer_overrides = _settings_of(self.cfg.optimizer) | (optimizer_overrides or {})
     current.trainer, current.goes_on = self, not reset_optimizer
     try:
         extra_state = original(
@@ -82,12 +94,35 @@ def _load_with_patience(
     forgotten = reset_optimizer or reset_meters
     if extra_state is not None and not forgotten:
         _forget_another_metric(extra_state, filename, self.cfg.checkpoint.best_checkpoint_metric)
+    if extra_state is not None and not (reset_optimizer or reset_lr_scheduler):
+        _restore_plateau(self, extra_state)
     used_up = _restore_patience(self, None if forgotten else extra_state)
     if ended := _finished(self) or used_up:
         replace_in_program("train", functools.partial(_end_at_once, ended))
     else:
         replace_in_program("train", lambda original: original)
     return extra_state
+
+
+def _refuse_to_begin_again(filename: str, save_dir: str) -> None:
+    """Refuses to write a training that begins with another's weights over what it has come to."""
+    last = os.path.join(save_dir, "checkpoint_last.pt")
+    elsewhere = os.path.realpath(os.path.dirname(filename)) != os.path.realpath(save_dir)
+    if elsewhere and os.path.exists(last):
+        raise UserError(
+            f"--restore-file {filename} would begin anew, and {last} is there: leave it and the "
+            "--reset options out to go on, or give another --save-dir"
+        )
+
+
+def _settings_of(optimizer: Any) -> dict[str, Any]:
+    """What the command line says of an optimizer: torch's own state has what it said before."""
+    found = {"weight_decay": getattr(optimizer, "weight_decay", None)}
+    if getattr(optimizer, "_name", None) == "adam":
+        betas = optimizer.adam_betas
+        found["betas"] = tuple(literal(betas) if isinstance(betas, str) else betas)
+        found["eps"] = optimizer.adam_eps
+    return {name: value for name, value in found.items() if value is not None}
 
 
 def _forget_another_metric(extra_state: dict[str, Any], filename: str, metric: str) -> None:
@@ -99,6 +134,23 @@ def _forget_another_metric(extra_state: dict[str, Any], filename: str, metric: s
         )
         for key in ("best", _KEY):
             extra_state.pop(key, None)
+
+
+def _plateau_of(trainer: Trainer) -> Any:
+    """torch's scheduler in that of ``--lr-scheduler reduce_lr_on_plateau``; None with others."""
+    return getattr(trainer.lr_scheduler, "lr_scheduler", None)
+
+
+def _restore_plateau(trainer: Trainer, extra_state: dict[str, Any]) -> None:
+    """Goes on counting epochs without a better loss, that with which the checkpoint ends among
+    them: fairseq saves before it counts."""
+    plateau, counted = _plateau_of(trainer), extra_state.get(_PLATEAU)
+    if plateau is None or counted is None:
+        return
+    vars(plateau).update(counted)
+    place, loss = extra_state["train_iterator"], extra_state.get("val_loss")
+    if place["iterations_in_epoch"] == 0 and loss is not None:
+        trainer.lr_step(place["epoch"] - 1, loss)
 
 
 def _restore_patience(trainer: Trainer, extra_state: dict[str, Any] | None) -> str | None:

@@ -28,7 +28,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
-from fairseq.search import LengthConstrainedBeamSearch, Sampling, Search
+from fairseq.search import DiverseBeamSearch, LengthConstrainedBeamSearch, Sampling, Search
 from fairseq.sequence_generator import SequenceGenerator
 from fairseq.tasks.fairseq_task import FairseqTask
 from fairseq.tasks.translation import TranslationTask
@@ -150,6 +150,9 @@ def _limit_each_by_itself(
     *args: Any,
     **kwargs: Any,
 ) -> Any:
+    if isinstance(self.search, DiverseBeamSearch):
+        # It keeps what other groups chose by row, and would read it by the number in the data.
+        sample = {name: value for name, value in sample.items() if name != "id"}
     lengths = sample["net_input"].get("src_lengths")
     by_length = self.max_len_a > 0 or prefix_tokens is not None
     if not by_length or lengths is None or self.match_source_len:

@@ -19,6 +19,7 @@ Replaced in fairseq:
 from __future__ import annotations
 
 import atexit
+import copy
 import functools
 import logging
 import multiprocessing.util  # registers the function that ends daemons at exit
@@ -82,7 +83,9 @@ def _stop_after_update(original: Callable[..., Any]) -> Callable[..., Any]:
         # At the end of an epoch fairseq has validated and saved; the next update is the last.
         if number and not end_of_epoch and not should_stop:
             logger.info(f"stopping after update {trainer.get_num_updates()}: signal {number}")
-            checkpoint_utils.save_checkpoint(cfg.checkpoint, trainer, epoch_itr, None)
+            settings = copy.deepcopy(cfg.checkpoint)
+            settings.no_last_checkpoints = False  # or nothing would be saved
+            checkpoint_utils.save_checkpoint(settings, trainer, epoch_itr, None)
             raise SystemExit(128 + number)
         return valid_losses, should_stop
 

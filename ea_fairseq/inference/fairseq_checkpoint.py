@@ -89,10 +89,11 @@ class TrainedModel:
         if self.task == LANGUAGE_MODELING:  # by default it has those of a block of its text
             self.options.setdefault("max_target_positions", task.get("tokens_per_sample"))
         self.words = loaded = load_dictionary(source), load_dictionary(target)
-        known = identity_of_checkpoint(state)
-        if known is not None:  # another's numbers would be another text, without an error
-            sides = dict(zip(("source_dictionary", "target_dictionary"), loaded, strict=True))
-            check(str(path), known, SimpleNamespace(cfg=SimpleNamespace(), **sides))
+        # Another's numbers would be another text, without an error.
+        sides = dict(zip(("source_dictionary", "target_dictionary"), loaded, strict=True))
+        spoken = dict(zip(("source_lang", "target_lang"), self.languages or (), strict=False))
+        asked = SimpleNamespace(cfg=SimpleNamespace(**spoken), **sides)
+        check(str(path), identity_of_checkpoint(state), asked)
         try:
             self.model = build_model(self.arch, self.options, loaded, self.task).eval()
         except UserError as error:

@@ -16,6 +16,7 @@ from torch import Tensor
 
 from ..errors import UserError
 from ..text.sentences import split_sentences
+from ..text.tokens import plain_language
 from ..text.usual_form import UsualForm
 from .attention_maps import LayerMaps, attention_maps
 from .model_folder import TRANSLATION, Longest, Search
@@ -621,7 +622,7 @@ def first_problem(results: Iterable[Translation]) -> str | None:
 
 def space(language: str) -> str:
     """What stands between sentences of a language."""
-    return "" if language[:2] in _WITHOUT_SPACES else " "
+    return "" if plain_language(language) in _WITHOUT_SPACES else " "
 
 
 def _check_length(tokens: list[str], most: int, verb: str) -> None:

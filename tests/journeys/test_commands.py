@@ -154,6 +154,42 @@ def test_a_plain_transformer_continues_as_an_ea_model(tmp_path):
         for key, value in before.items():
             torch.testing.assert_close(after[key], value, atol=1e-5, rtol=0)
         assert any(".transform.convolution." in key for key in after)
+    # The same command once more would begin anew, and write over what the training has come to.
+    before = (tmp_path / "restore" / "checkpoint_last.pt").read_bytes()
+    again = training(corpus(), tmp_path / "restore", "--arch", "ea_transformer_lite")
+    assert "would begin anew, and " in refusal("train", *again, *ways["restore"])
+    assert (tmp_path / "restore" / "checkpoint_last.pt").read_bytes() == before
+
+
+def test_embeddings_of_two_tables_do_not_become_one(tmp_path):
+    """The trained embeddings were thrown away for the output layer's."""
+    train(tmp_path / "apart", "--max-epoch", "1", "--share-decoder-input-output-embed")
+    path = tmp_path / "apart" / "checkpoint_last.pt"
+    state = read_checkpoint(str(path))
+    state["cfg"]["model"].share_decoder_input_output_embed = False
+    torch.save(state, path)
+    way = ["--finetune-from-model", path, "--share-decoder-input-output-embed"]
+    last = refused(tmp_path / "joint", "--max-epoch", "1", *way)
+    assert f"{path} was trained without --share-decoder-input-output-embed" in last
+
+
+def test_without_its_optimizer_no_training_goes_on(tmp_path):
+    """Updates and warm-up began anew, without a word."""
+    train(tmp_path, "--max-epoch", "1", "--no-save-optimizer-state")
+    again = training(corpus(), tmp_path, "--arch", "ea_transformer_lite", "--max-epoch", "2")
+    assert re.search("after update [0-9]+ with --no-save-optimizer-state", refusal("train", *again))
+
+
+def test_diverse_groups_give_a_sentence_what_it_has_alone():
+    search = ["--beam", "4", "--nbest", "4", "--diverse-beam-groups", "2", "--batch-size"]
+    together, alone = (
+        {
+            number: re.findall(rf"^H-{number}\t\S+\t(.*)$", output, re.M)
+            for number in lines(output, "H")
+        }
+        for output in (translate(*search, size) for size in ("64", "1"))
+    )
+    assert len(alone) == 11 and together == alone
 
 
 def refused(folder, *options):
@@ -187,6 +223,10 @@ def test_bad_input_to_training_ends_in_one_line_that_names_it(options, named, tm
         # All parameters keep their shapes.
         (["--decoder-attention-heads", "4"], "with --decoder-attention-heads 2, and 4 was asked"),
         (["--activation-fn", "gelu"], "with --activation-fn relu, and gelu was asked for"),
+        (
+            ["--decoder-normalize-before", "--no-decoder-final-norm"],
+            "with --decoder-normalize-before False, and True was asked for",
+        ),
     ],
     ids=lambda value: value[0] if isinstance(value, list) else "",
 )

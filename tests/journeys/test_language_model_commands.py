@@ -143,6 +143,12 @@ def test_texts_begin_as_in_training(tmp_path, command):
     refused("was trained without --add-bos-token: leave it out here as well$", command, *given)
 
 
+def test_a_training_goes_on_with_the_same_beginnings(tmp_path):
+    path = beginning_with_bos(tmp_path / "bos.pt")
+    more = ["--max-epoch", "5", "--sample-break-mode", "none", "--restore-file", path]
+    refused("bos.pt was trained with --add-bos-token", "train", *training(tmp_path / "new", *more))
+
+
 #: Checkpoint ("" for one that is there), options of scripts/evaluate_lm.py, and the refusal's
 #: beginning; {0} stands for a folder.
 SCORING = """

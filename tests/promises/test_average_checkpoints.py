@@ -267,6 +267,8 @@ REFUSED = [
     ("--inputs a.pt --maximize-best-checkpoint-metric", "--maximize-best-checkpoint-metric"),
     ("--inputs a.pt --allow-fewer", "--allow-fewer needs one of"),
     ("--inputs a.pt b.pt link.pt", "link.pt: is given twice, and would count twice"),
+    ("--inputs a.pt b.pt copy.pt", "copy.pt: is a copy of", "b.pt, and would count twice"),
+    ("--inputs a.pt b.pt --output few/checkpoint_last.pt", "is a checkpoint of a training"),
     ("--inputs few", "is a folder: say which of its checkpoints, by --num-epoch-checkpoints"),
 ]
 
@@ -279,6 +281,7 @@ def test_what_cannot_be_averaged_is_named(tmp_path, monkeypatch, capsys, argumen
     (tmp_path / "cut.pt").write_bytes((tmp_path / "a.pt").read_bytes()[:-100])
     (tmp_path / "text.pt").write_text("no checkpoint\n")
     (tmp_path / "link.pt").symlink_to("b.pt")
+    (tmp_path / "copy.pt").write_bytes((tmp_path / "b.pt").read_bytes())
     (tmp_path / "few").mkdir()
     touch(tmp_path / "few", "checkpoint1.pt", "checkpoint3.pt", "checkpoint_last.pt")
     os.mkfifo("pipe")

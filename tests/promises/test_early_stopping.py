@@ -87,6 +87,31 @@ def test_patience_survives_a_signal_in_the_middle_of_an_epoch(tmp_path, patience
     assert state["optimizer_history"][-1]["num_updates"] == updates
 
 
+def test_a_plateau_is_counted_over_restarts(tmp_path):
+    """Each restart forgot an epoch: killed in each, a training never lowered its learning rate."""
+
+    def rate(name, *kills):
+        more = ["--lr-scheduler", "reduce_lr_on_plateau", "--lr-patience", "1", "--max-epoch", "5"]
+        more += ["--lr-threshold", "0.9", "--no-epoch-checkpoints"]
+        arguments = training(corpus(), tmp_path / name, *more)
+        for update in kills:
+            killed = run("train", *arguments, before=signal_after(update, signal.SIGKILL))
+            assert killed.status == -signal.SIGKILL
+        succeeds("train", *arguments)
+        state = read_checkpoint(str(tmp_path / name / "checkpoint_last.pt"))
+        return state["last_optimizer_state"]["param_groups"][0]["lr"]
+
+    assert rate("killed", 10, 18, 26, 34) == rate("whole") < 0.002
+
+
+def test_what_a_signal_stops_is_saved_whatever_is_not_kept(tmp_path):
+    stop = signal_after(15, signal.SIGTERM)
+    arguments = training(corpus(), tmp_path, *NO_BETTER, "--no-last-checkpoints")
+    assert run("train", *arguments, "--no-epoch-checkpoints", before=stop).status == 143
+    state = read_checkpoint(str(tmp_path / "checkpoint_last.pt"))
+    assert 15 <= state["optimizer_history"][-1]["num_updates"] < 24
+
+
 def test_nothing_is_left_to_the_next_training_of_a_process(tmp_path):
     """As in a notebook: the program's own counters and the signal that ended a training."""
 

@@ -6,7 +6,7 @@ import pytest
 from fairseq import checkpoint_utils
 from fairseq_commands import corpus, generation, last_line, run, training
 
-from ea_fairseq.checkpoints import reading
+from ea_fairseq.checkpoints import model_identity, reading
 from ea_fairseq.checkpoints.reading import read_checkpoint
 
 #: Variants whose weights have the same names and shapes.
@@ -145,3 +145,22 @@ def test_other_settings_are_told(checkpoints, tmp_path):
     (line,) = (line for line in said.splitlines() if "goes on with other settings: " in line)
     assert "--lr [" in line and "-> [0.0005]" in line and re.search(r"--dropout \S+ -> 0.25", line)
     assert "max-epoch" not in line and "weight-decay" not in line
+
+
+def test_the_optimizer_goes_on_with_what_it_is_told(checkpoints, tmp_path):
+    """The message said so, and it went on with what its first start had been told."""
+    new = ["--weight-decay", "0.5", "--adam-betas", "(0.5, 0.6)", "--adam-eps", "1e-3"]
+    done = train(
+        tmp_path, "evolving", "--restore-file", checkpoints["evolving"], "--max-epoch", "2", *new
+    )
+    assert re.search(r"--adam-betas \S+ \S+ -> \(0.5, 0.6\)", done.output() + done.errors())
+    (group,) = read_checkpoint(str(tmp_path / "checkpoint_last.pt"))["last_optimizer_state"][
+        "param_groups"
+    ]
+    assert (group["betas"], group["eps"], group["weight_decay"]) == ((0.5, 0.6), 1e-3, 0.5)
+    settings = [
+        {"optimization": {"lr": [lr]}, "lr_scheduler": {"_name": "reduce_lr_on_plateau"}}
+        for lr in (0.1, 0.2)
+    ]
+    told = model_identity.changed_settings(*settings)
+    assert told.startswith("--lr [0.1] -> [0.2] (without effect: ")

@@ -257,6 +257,14 @@ def test_languages_the_other_way_round_are_refused(folders, tmp_path, capsys):
     assert words in refused(capsys, out, *given)
 
 
+def test_another_language_than_it_was_trained_on_is_refused(folders, tmp_path, capsys):
+    """With a joined dictionary it became a folder that translates from English to English."""
+    back, out = folders / "back", tmp_path / "out"
+    given = [back / "model.pt", out, "--data", back, "-s", "en"]
+    words = "was trained on de to en, and is used for en to en"
+    assert words in refused(capsys, out, *given)
+
+
 def test_parameters_are_counted_without_what_marks_versions(folders):
     folder = read_model_folder(folders / "again")
     model, _ = load_model(folder)

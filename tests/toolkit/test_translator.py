@@ -16,7 +16,7 @@ from small_folders import WORDS, write_folder
 from ea_fairseq import Translator
 from ea_fairseq.errors import UserError
 from ea_fairseq.inference.model_folder import Longest, Search
-from ea_fairseq.inference.translator import Translation
+from ea_fairseq.inference.translator import Translation, space
 from ea_fairseq.kernels.cpp.library import torch_alone
 from ea_fairseq.text.processing import TextSettings
 from ea_fairseq.text.tokens import Tokenization
@@ -412,3 +412,14 @@ except AttributeError as error:
 PLAIN = Tokenization(tokenizer="none")
 MOSES = TextSettings("de", "en", Tokenization(lowercase=True), "none")
 CUT = "the translation was cut at 2 tokens, the limit of its length"
+
+
+@pytest.mark.parametrize("language", ["zh", "zho_Hans", "cmn", "jpn_Jpan", "ja", "th"])
+def test_sentences_of_some_languages_stand_without_spaces(language):
+    assert space(language) == ""
+
+
+@pytest.mark.parametrize("language", ["en", "jav", "jam", "zha", "ko_KR"])
+def test_sentences_of_others_stand_apart(language):
+    """Javanese is no Japanese."""
+    assert space(language) == " "
