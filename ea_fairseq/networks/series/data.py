@@ -12,18 +12,19 @@ from torch import Tensor
 from ...errors import UserError
 
 
-def as_series(x: Any, name: str = "X") -> list[numpy.ndarray]:
+def as_series(x: Any, name: str = "X", new: bool = True) -> list[numpy.ndarray]:
     """Series as float32 arrays of (channels, time) each.
 
     Args:
         x: as aeon and scikit-learn give them: an array (series, channels, time) or, of one channel,
             (series, time); or a sequence of arrays (channels, time) of any lengths
         name: what messages call it
+        new: whether a model is to be trained on them
 
     Raises:
         UserError: naming the first series that is no such array, has other channels than the first,
-            no steps, masked values, a value that is no finite number, or changes too small for
-            float32 beside the values themselves
+            no steps, masked values, or a value that is no finite number; of new ones, the channel
+            whose changes are too small for float32 beside the values themselves
     """
     if isinstance(x, numpy.ndarray) and x.dtype != object:
         if x.ndim == 2:
@@ -33,7 +34,7 @@ def as_series(x: Any, name: str = "X") -> list[numpy.ndarray]:
                 f"{name} must be an array (series, channels, time) or (series, time), or a list of "
                 f"arrays (channels, time), not an array of {x.ndim} dimensions"
             )
-    found = []
+    found, given = [], []
     for number, one in enumerate(x):
         series = numpy.asarray(one)
         if series.ndim != 2 or series.dtype.kind not in "fiub":
@@ -50,7 +51,7 @@ def as_series(x: Any, name: str = "X") -> list[numpy.ndarray]:
             raise UserError(f"series {number} of {name} has no values: its shape is {series.shape}")
         if numpy.ma.is_masked(one):
             raise UserError(f"series {number} of {name} has masked values: fill them first")
-        given = series
+        given.append(series)
         with numpy.errstate(over="ignore"):
             series = series.astype(numpy.float32)
         if not numpy.isfinite(series).all():
@@ -60,28 +61,30 @@ def as_series(x: Any, name: str = "X") -> list[numpy.ndarray]:
                 f"beyond float32) in channel {channel} at step {step}: fill gaps first, such as by "
                 "interpolation, or leave the series out"
             )
-        _check_changes_remain(given, series, f"series {number} of {name}")
         found.append(series)
     if not found:
         raise UserError(f"{name} has no series")
+    if new:
+        _check_changes_remain(given, found, name)
     return found
 
 
-def _check_changes_remain(given: numpy.ndarray, series: numpy.ndarray, what: str) -> None:
+def _check_changes_remain(
+    given: Sequence[numpy.ndarray], rounded: Sequence[numpy.ndarray], name: str
+) -> None:
     """Raises UserError where rounding to float32 takes away more than a hundredth of a channel's
     changes; not where these are themselves no more than rounding."""
-    if given.dtype.kind == "b" or given.dtype.itemsize < 4:
-        return
-    given = given.astype(numpy.float64)
-    spread, size = numpy.ptp(given, axis=1), abs(given).max(axis=1)
-    lost = abs(given - series).max(axis=1)
-    blurred = (lost > spread / 100) & (spread > 1e-12 * size)
-    if blurred.any():
-        channel = int(blurred.argmax())
-        raise UserError(
-            f"{what} changes by {spread[channel]:.3g} in channel {channel} beside values of "
-            f"{size[channel]:.3g}, too little for float32: subtract the training set's mean first"
+    for channel in range(len(given[0])):
+        before, after = (
+            numpy.concatenate([one[channel] for one in series]).astype(numpy.float64)
+            for series in (given, rounded)
         )
+        spread, size, lost = numpy.ptp(before), abs(before).max(), abs(before - after).max()
+        if lost > spread / 100 and spread > 1e-12 * size:
+            raise UserError(
+                f"{name} changes by {spread:.3g} in channel {channel} beside values of {size:.3g}, "
+                "too little for float32: subtract the training set's mean first"
+            )
 
 
 def padded(series: Sequence[numpy.ndarray], length: int = 0) -> tuple[Tensor, Tensor | None]:

@@ -147,13 +147,13 @@ class _EADCTransformer(BaseEstimator):
     def _read(self, X: Any, new: bool) -> list[numpy.ndarray]:
         """Series (channels, time) of either library's form."""
         if _is_of_series(X):
-            series = as_series(X)
+            series = as_series(X, new=new)
             if new:
                 self.n_features_in_ = len(series[0])
                 return series
         else:  # one channel each, as scikit-learn has them
             table = validate_data(self, X, reset=new, dtype=[numpy.float64, numpy.float32])
-            series = as_series(table)
+            series = as_series(table, new=new)
             if new:
                 return series
         config = self.model_.config

@@ -94,7 +94,7 @@ def warning_of_accents(files: dict[str | Path, list[str]]) -> str | None:
     another as parts of their letters: words that look alike count as errors."""
     apart = {name: sum(map(accents_apart, lines)) for name, lines in files.items()}
     few, many = (choose(apart, key=apart.get) for choose in (min, max))
-    if apart[many] <= 10 * apart[few]:
+    if apart[many] <= max(10 * apart[few], len(files[many]) / 100):
         return None
     return (
         f"{many}: {apart[many]} lines have accents apart from their letters (Unicode's NFD), {few} "
