@@ -27,10 +27,10 @@ def extract(archive: Path, members: dict[str, Path]) -> None:
     Raises:
         ValueError: the archive is broken or lacks a member.
     """
-    missing = dict(members)
     try:
         # Not by zipfile.is_zipfile(): it takes a tar file for the zip file that it ends with.
-        (_from_zip if _start(archive).startswith(ZIP) else _from_tar)(archive, missing)
+        take = _from_zip if _start(archive).startswith(ZIP) else _from_tar
+        missing = members.keys() - take(archive, members)
     except (tarfile.TarError, zipfile.BadZipFile, EOFError, zlib.error, lzma.LZMAError) as error:
         raise ValueError(f"{archive}: broken archive ({error})") from error
     except RuntimeError as error:  # zipfile's: a password, a compression that it does not know
@@ -43,26 +43,36 @@ def extract(archive: Path, members: dict[str, Path]) -> None:
         raise ValueError(f"{archive}: holds no {', '.join(sorted(missing))}")
 
 
-def _from_tar(archive: Path, missing: dict[str, Path]) -> None:
-    """Writes the members that are there, and takes their names out of `missing`."""
+def _from_tar(archive: Path, members: dict[str, Path]) -> set[str]:
+    """Writes the members that are there, of one that is there twice the last, as tar does.
+
+    Returns:
+        their names
+    """
+    found = set()
     with _open(archive) as stream:
         with tarfile.open(fileobj=stream, mode="r|") as tar:
             for info in tar:
                 name = str(PurePosixPath(info.name))  # "./a/b" is a/b
-                if name in missing and info.isfile():
-                    _write(tar.extractfile(info), info.name, info.size, missing.pop(name))
+                if name in members and info.isfile():
+                    _write(tar.extractfile(info), info.name, info.size, members[name])
+                    found.add(name)
         while stream.read(BLOCK):  # the checksum comes at the end of the compressed data
             pass
+    return found
 
 
-def _from_zip(archive: Path, missing: dict[str, Path]) -> None:
+def _from_zip(archive: Path, members: dict[str, Path]) -> set[str]:
     """As `_from_tar`."""
-    with zipfile.ZipFile(archive) as found:
-        for info in found.infolist():
+    found = set()
+    with zipfile.ZipFile(archive) as opened:
+        for info in opened.infolist():
             name = str(PurePosixPath(info.filename))
-            if name in missing and not info.is_dir():
-                with found.open(info) as content:
-                    _write(content, info.filename, info.file_size, missing.pop(name))
+            if name in members and not info.is_dir():
+                with opened.open(info) as content:
+                    _write(content, info.filename, info.file_size, members[name])
+                found.add(name)
+    return found
 
 
 def _start(archive: Path) -> bytes:

@@ -167,9 +167,10 @@ def load(path: Path, **changes: str | None) -> Corpus:
     """
     data = _read(path, ())
     data.setdefault("name", path.resolve().parent.name)
-    data.update({key: value for key, value in changes.items() if value is not None})
     try:
-        return _build(data)
+        given = {key: value for key, value in changes.items() if value is not None}
+        _check_columns(data, given)
+        return _build(data | given)
     except ValueError as error:
         raise ValueError(f"{path}: {error}") from error
 
@@ -186,7 +187,30 @@ def _read(path: Path, seen: tuple[Path, ...]) -> dict:
     base = data.pop("base", None)
     if base is not None and not isinstance(base, str):
         raise ValueError(f"{path}: base is {base!r}: expected the name of a file")
-    return _merged(_read(path.parent / base, (*seen, path)), data) if base else data
+    if not base:
+        return data
+    based = _read(path.parent / base, (*seen, path))
+    try:
+        _check_columns(based, data)
+    except ValueError as error:
+        raise ValueError(f"{path}: {error}") from error
+    return _merged(based, data)
+
+
+def _check_columns(base: dict, delta: dict) -> None:
+    """Refuses to exchange the languages of files whose columns they name."""
+    before, after = base, base | delta
+    for key, other in (("source_lang", "target_lang"), ("target_lang", "source_lang")):
+        if after.get(key) is None or after[key] != before.get(other) or "files" in delta:
+            continue
+        for split, value in base.get("files", {}).items():
+            for part in value if isinstance(value, list) else [value]:
+                if isinstance(part, dict) and part.get("format") == "tsv":
+                    raise ValueError(
+                        f"{key} is {after[key]}, which is the {other} of {part.get('path')} "
+                        f"(files: {split}), of format tsv, whose first column is the source: name "
+                        "files with the columns in this order under files"
+                    )
 
 
 def _merged(base: dict, delta: dict) -> dict:

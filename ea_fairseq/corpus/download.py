@@ -48,7 +48,7 @@ def fetch(name: str, urls: list[str], checksum: str | None, folder: Path) -> Pat
     path = folder / name
     with locked(folder):
         if path.is_file():
-            failure = checksum_failure(path, checksum)
+            failure = checksum_failure(path, checksum) or _web_page(path)
             if failure is None:
                 return path
             print(f"{path}: {failure}; downloading it again", file=sys.stderr)
@@ -85,11 +85,18 @@ def _from_one(url: str, checksum: str | None, part: Path) -> str | None:
         except TimeoutError:
             failure = f"nothing arrived for {TIMEOUT} seconds"
             continue
-        failure = checksum_failure(part, checksum)
+        failure = checksum_failure(part, checksum) or _web_page(part)
         if failure is None:
             return None
         part.unlink()  # a mirror's other file, or a wrong start: begin anew
     return failure
+
+
+def _web_page(path: Path) -> str | None:
+    """Why a file cannot be what was asked for: a server's page, with a login or an error."""
+    with open(path, "rb") as file:
+        start = file.read(1000).lstrip().lower()
+    return "is a web page" if start.startswith((b"<!doctype html", b"<html")) else None
 
 
 def _continue(url: str, part: Path) -> None:

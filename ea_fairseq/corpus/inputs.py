@@ -5,7 +5,7 @@ downloaded if the corpus lists it under `downloads`, and else expected beside th
 """
 
 import math
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
@@ -28,9 +28,12 @@ class Source:
     member: str | None = None  # what is meant inside the archive `file`
     span: tuple[int, int] | None = None  # the first byte, and the one after the last
 
-    def overlaps(self, other: "Source") -> bool:
-        """Whether some of the text is in both."""
-        if (self.file.resolve(), self.member) != (other.file.resolve(), other.member):
+    def overlaps(self, other: "Source", checksums: Mapping[str, str]) -> bool:
+        """Whether some of the text is in both; files are the same by place or by checksum."""
+        same = self.file.resolve() == other.file.resolve() or (
+            self.name in checksums and checksums[self.name] == checksums.get(other.name)
+        )
+        if not same or self.member != other.member:
             return False
         (begin, end), (first, last) = (
             (0, math.inf) if source.span is None else source.span for source in (self, other)
@@ -69,16 +72,24 @@ def locate(corpus: Corpus, folder: Path, raw: Path | None, downloads: Path | Non
         ]
         for split, parts in corpus.files.items()
     }
-    _check_not_trained_on(found)
+    check_not_trained_on(found)
     return found
 
 
-def _check_not_trained_on(sources: Sources) -> None:
-    """Refuses a text to measure with that is trained on as well."""
+def check_not_trained_on(sources: Sources, checksums: Mapping[str, str] = {}) -> None:
+    """Refuses a text to measure with that is trained on as well.
+
+    Args:
+        sources: where the files are.
+        checksums: of the files, by name; without them only files at one place are the same.
+
+    Raises:
+        ValueError: naming the split and the file.
+    """
     trained_on = [source for pair in sources.get("train", ()) for source in pair]
     for split, pairs in sources.items():
         for source in (source for pair in pairs for source in pair):
-            if split != "train" and any(source.overlaps(other) for other in trained_on):
+            if split != "train" and any(source.overlaps(other, checksums) for other in trained_on):
                 raise ValueError(
                     f"files: {split} is {source.label}, which train is too: its scores would be of "
                     "text learned by heart; to hold some of it out, see hold_out"

@@ -12,7 +12,7 @@ import re
 import shutil
 import sys
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from contextlib import ExitStack
 from functools import lru_cache, partial
 from importlib.metadata import version
@@ -31,7 +31,7 @@ from ..files import (
 )
 from ..text.control_words import as_unknown
 from ..text.subwords import apply
-from ..text.tokens import Tokenizer, clean_line
+from ..text.tokens import Tokenizer, clean_line, has_usual_form
 from ..text.usual_form import accents_apart
 from . import inputs, subwords
 from .binarize import binarize, subsets
@@ -90,16 +90,16 @@ def prepare(
             "input_bytes": {name: file.stat().st_size for name, file in files.items()},
             "steps": {},
         }
+        inputs.check_not_trained_on(sources, state["inputs"])
+        _check_replaceable(output, files.values())
         begun = read_json_or_none(output / STATE)
-        if begun is not None and begun == {**state, "steps": begun["steps"]}:
+        if begun is not None and begun == {**state, "steps": begun.get("steps")}:
             state = begun
-        else:
-            _clear(output)
-            write_json(output / STATE, state)
         _run_steps(corpus, sources, output, workers, state)
         done = _summary(corpus, state)
         write_json(output / FINAL, done)
-        return _report("prepared", output, done, unknown_words(corpus, output / "tok"))
+        tok = output / "tok"
+        return _report("prepared", output, done, unknown_words(corpus, tok), overlap(corpus, tok))
 
 
 def _found(corpus: Corpus, folder: Path, output: Path, raw: Path | None) -> dict | None:
@@ -176,7 +176,30 @@ def unknown_words(corpus: Corpus, tok: Path) -> dict[str, float]:
     return found
 
 
-def _report(word: str, output: Path, done: dict, words: dict[str, float] | None = None) -> dict:
+def overlap(corpus: Corpus, tok: Path) -> dict[str, str]:
+    """Of each split that is measured with: how many of its sources are trained on, if some are."""
+    name = corpus.languages[0]
+    sources = {
+        split: list(subwords.read_tokens(tok / f"{split}.{name}"))
+        for split in corpus.splits
+        if split != "train"
+    }
+    wanted = set().union(*sources.values())
+    training = subwords.read_tokens(tok / f"train.{name}", corpus.tags)
+    known = {line for line in training if line in wanted}
+    counts = {split: sum(line in known for line in lines) for split, lines in sources.items()}
+    return {
+        split: f"{count:,} of {len(sources[split]):,}" for split, count in counts.items() if count
+    }
+
+
+def _report(
+    word: str,
+    output: Path,
+    done: dict,
+    words: dict[str, float] | None = None,
+    trained_on: dict[str, str] | None = None,
+) -> dict:
     counts = _by_split(done["pairs"])
     dropped = ", ".join(f"{count:,} {why}" for why, count in done.get("dropped", {}).items())
     read = done["training_pairs_read"]
@@ -187,7 +210,11 @@ def _report(word: str, output: Path, done: dict, words: dict[str, float] | None 
         line += f"; words that are not in the training text: {parts}"
     if unknown := _unknown(output):
         line += "; unknown tokens: " + ", ".join(f"{name} {part} %" for name, part in unknown)
+    if trained_on:
+        parts = ", ".join(f"{split} {count}" for split, count in trained_on.items())
+        line += f"; {'lines' if 'language' in done else 'sources'} that are trained on too: {parts}"
     print(f"{output}: {word}: {line}", file=sys.stderr)
+    _warn_of_codes(output, done["settings"])
     if apart := done.get("accents_apart"):
         print(
             f"warning: {output}: accents stand apart from their letters (Unicode's NFD), and the "
@@ -196,6 +223,19 @@ def _report(word: str, output: Path, done: dict, words: dict[str, float] | None 
             file=sys.stderr,
         )
     return done
+
+
+def _warn_of_codes(output: Path, settings: dict) -> None:
+    """Says which languages have none of Moses' rules for the form of their code."""
+    for name in ("language", "source_lang", "target_lang"):
+        code = settings.get(name)
+        if code and settings["tokenize"]["tokenizer"] == "moses" and not has_usual_form(code):
+            print(
+                f"warning: {output}: {name} is {code}: Moses' rules for apostrophes, quotation "
+                "marks and abbreviations go by codes of two small letters, such as en: of this one "
+                "it takes none",
+                file=sys.stderr,
+            )
 
 
 def _unknown(output: Path) -> list[tuple[str, str]]:
@@ -213,13 +253,23 @@ def _by_split(counts: dict[str, int]) -> str:
     return ", ".join(f"{split} {count:,}" for split, count in counts.items())
 
 
-def _clear(output: Path) -> None:
-    """Removes an earlier preparation, but nothing that this program did not make."""
+def _check_replaceable(output: Path, files: Collection[Path]) -> None:
+    """Refuses a folder whose content this program did not make, or that the input lies in."""
     present = [name for name in MADE if (output / name).exists()]
-    if present and not {STATE, FINAL} & set(present):
+    notes = [read_json_or_none(output / name) for name in (STATE, FINAL)]
+    if present and not any(note is not None and "settings" in note for note in notes):
         raise ValueError(
             f"{output}: holds {', '.join(present)}, made by something else: choose another --output"
         )
+    replaced = {(output / name).resolve() for name in MADE}
+    for file in files:
+        if replaced & {file.resolve(), *file.resolve().parents}:
+            raise ValueError(f"{file}: lies in what --output replaces: choose another --output")
+
+
+def _clear(output: Path) -> None:
+    """Removes an earlier preparation."""
+    present = [name for name in MADE if (output / name).exists()]
     # What says that the folder is this program's goes last, and what says it is complete first.
     for name in sorted(present, key=lambda name: (name == STATE, name != FINAL)):
         path = output / name
@@ -229,7 +279,10 @@ def _clear(output: Path) -> None:
 def _run_steps(
     corpus: Corpus, sources: inputs.Sources, output: Path, workers: int, state: dict
 ) -> None:
-    """Does the steps that are not done; state.json keeps what they return."""
+    """Does the steps that are not done; state.json keeps what they return.
+
+    An earlier preparation of something else stays until the new text is there.
+    """
     raw, tok, codes, bpe, binary = (output / name for name in ("raw", "tok", "codes", "bpe", "bin"))
 
     def step(name: str, function: Callable[[], object], *makes: Path) -> None:
@@ -237,18 +290,26 @@ def _run_steps(
             state["steps"][name] = function()
             write_json(output / STATE, state)
 
-    step("text", lambda: _tokenize(corpus, sources, output, workers), raw, tok)
+    def replace() -> None:
+        _clear(output)
+        write_json(output / STATE, state)
+
+    step("text", lambda: _tokenize(corpus, sources, output, workers, replace), raw, tok)
     step("codes", lambda: _learn(corpus, tok, codes, workers), codes)
     step("bpe", lambda: _split(corpus, tok, codes, bpe, workers), bpe)
     step("bin", lambda: _binarize(corpus, bpe, binary, workers, state["steps"]["bpe"]), binary)
 
 
 def _tokenize(
-    corpus: Corpus, sources: inputs.Sources, output: Path, workers: int
+    corpus: Corpus,
+    sources: inputs.Sources,
+    output: Path,
+    workers: int,
+    before_replacing: Callable[[], None],
 ) -> dict[str, int]:
     """Writes raw/ and tok/; returns the number of training pairs read and kept."""
     with (
-        scratch_folder(output / "extracted") as extracted,
+        scratch_folder(output / ".extracted.tmp") as extracted,
         new_folder(output / "raw") as raw,
         new_folder(output / "tok") as tok,
     ):
@@ -283,6 +344,7 @@ def _tokenize(
                 f"hold_out takes {len(held):,} pairs ({sizes}) and leaves {counts['train']:,} to "
                 "train on: hold out fewer"
             )
+        before_replacing()
     return counts
 
 

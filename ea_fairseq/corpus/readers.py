@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from typing import IO
 
+from ..files import check_is_text
 from .inputs import Source
 
 Pair = tuple[str, ...]  # source and target; of a language model's text, one line alone
@@ -21,7 +22,7 @@ Pair = tuple[str, ...]  # source and target; of a language model's text, one lin
 _DROPPED = ("<url>", "<talkid>", "<keywords>", "<speaker>", "<reviewer", "<translator")
 _TITLES = re.compile("</?(?:title|description)>")
 _ENTITY = re.compile(r"&(?:amp|lt|gt|quot|apos|#[0-9]+|#x[0-9a-fA-F]+);")
-_SEGMENT = re.compile(r"<seg\b[^>]*>(.*?)</seg>", re.DOTALL)
+_SEGMENT = re.compile(r"<seg\b[^>]*?(?:/>|>(.*?)</seg>)", re.DOTALL)
 _NUMBERS = [str(byte) for byte in range(256)]
 
 
@@ -64,6 +65,8 @@ def read_lines(source: Source) -> Iterator[str]:
     try:
         with _opened(source) as file:
             for number, line in enumerate(file, start=1):
+                if number == 1:
+                    check_is_text(line, source.label)
                 text = line.removesuffix(b"\n").decode("utf-8")
                 yield text.removeprefix("\ufeff") if number == 1 else text
     except UnicodeDecodeError as error:

@@ -129,7 +129,10 @@ def detokenize(tokens: list[str], lang: str) -> list[str]:
 
 # A time of day, which Moses' rules tear apart: "1 : 35" would become "1: 35".
 _TIME = re.compile(r"\b(\d{1,2}) : (?=\d\d\b)")
-
+# Arabic, Persian, Urdu and Indian marks, of which Moses' rules know none.
+_MARK = re.compile(r" (?=[\u061f\u060c\u061b\u06d4\u0964\u0965](?: |$))")
+# Quotation marks of which Moses' rules know none either; in French spaces belong there.
+_QUOTED = re.compile(r"« ([^«»]*) »")
 
 # Codes of three letters, of languages that are scored or joined by rules of their own.
 _TWO_LETTERS = {
@@ -144,8 +147,21 @@ def plain_language(language: str) -> str:
     return _TWO_LETTERS.get(code, code)
 
 
+def has_usual_form(language: str) -> bool:
+    """Whether a language's code has the form by which Moses' rules know languages."""
+    return re.fullmatch("[a-z]{2}", language) is not None
+
+
 def detokenizer(lang: str) -> Callable[[list[str]], str]:
     """What makes a line of tokens, in a language."""
-    # Of Korean alone sacremoses keeps the spaces between words.
-    join = MosesDetokenizer(lang="ko" if plain_language(lang) == "ko" else lang).detokenize
-    return lambda tokens: join(_TIME.sub(r"\1:", " ".join(tokens)).split(" "))
+    # Of Korean alone sacremoses keeps the spaces between words. Its rules for Czech look for a
+    # decimal number at the end of the line, not where they are: those without a language do not.
+    plain = plain_language(lang)
+    join = MosesDetokenizer(lang={"ko": "ko", "cs": ""}.get(plain, lang)).detokenize
+
+    def detokenize(tokens: list[str]) -> str:
+        line = join(_TIME.sub(r"\1:", " ".join(tokens)).split(" "))
+        line = _MARK.sub("", line)
+        return line if plain == "fr" else _QUOTED.sub(r"«\1»", line)
+
+    return detokenize

@@ -14,6 +14,7 @@ from ea_fairseq.corpus import download
 from ea_fairseq.corpus.download import fetch
 
 DATA = random.Random(5).randbytes(300_000)
+PAGE = b"\n<!DOCTYPE HTML><html><body>Sign in</body></html>"
 SHA256 = hashlib.sha256(DATA).hexdigest()
 MD5 = hashlib.md5(DATA).hexdigest()
 
@@ -36,7 +37,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
             return self.end_headers()
         if first >= len(DATA):
             return self.send_error(416)
-        data = DATA[::-1] if kind == "bad" else DATA
+        data = PAGE if kind == "page" else DATA[::-1] if kind == "bad" else DATA
         self.send_response(206 if first else 200)
         self.send_header("Content-Length", str(len(data) - first))
         if first:
@@ -102,6 +103,15 @@ def test_a_wrong_checksum_everywhere_is_one_line_and_leaves_nothing(tmp_path, se
     assert re.search(f"could not download f: .*/bad/f: wrong checksum.*{SHA256}", str(error.value))
     assert "\n" not in str(error.value)
     assert names(tmp_path) == set()
+
+
+def test_a_web_page_is_no_file_even_without_a_checksum(tmp_path, server):
+    (tmp_path / "f").write_bytes(PAGE)  # as an earlier version kept it
+    urls = [f"{server.url}/{kind}/{{file}}" for kind in ("page", "good")]
+    assert fetch("f", urls, None, tmp_path).read_bytes() == DATA
+    with pytest.raises(ValueError, match="could not download g: .*/page/g: is a web page"):
+        fetch("g", urls[:1], None, tmp_path)
+    assert names(tmp_path) == {"f"}
 
 
 def test_only_http_is_spoken_after_a_redirection_too(tmp_path, server):

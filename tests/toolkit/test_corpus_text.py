@@ -72,6 +72,22 @@ def test_times_of_day_are_text_as_people_write_them(line, tokens):
     assert detokenize([tokens], "en") == [line]
 
 
+@pytest.mark.parametrize(
+    ("lang", "line", "tokens"),
+    [
+        ("cs", "Žil 5 let před rokem 1990.", "Žil 5 let před rokem 1990 ."),
+        ("cs", "Je a' - li tak.", "Je a' - li tak ."),
+        ("ar", "كيف حالك؟ نعم، أنا.", "كيف حالك ؟ نعم ، أنا ."),
+        ("hi", "यह ठीक है।", "यह ठीक है ।"),
+        ("ru", "Газета «Известия» и «Труд».", "Газета « Известия » и « Труд » ."),
+        ("fr", "Le journal « Le Monde ».", "Le journal « Le Monde » ."),
+        ("de", "5 » 4", "5 » 4"),
+    ],
+)
+def test_marks_of_each_language_join_their_words(lang, line, tokens):
+    assert detokenize([tokens], lang) == [line]
+
+
 def test_settings_hold_for_the_kinds_of_splits_they_name():
     tokenization = Tokenization(
         normalize=("train",), straight_apostrophes=("test",), printable_only=("train",)
@@ -202,11 +218,12 @@ def test_segments_come_in_order_with_entities_resolved_and_empty_ones_kept(tmp_p
     path = tmp_path / "test.sgm"
     path.write_text(
         '<refset setid="x" srclang="any">\n<doc docid="1"><hl>\n<seg id="1"> A &amp; B </seg>\n'
-        '</hl>\n<p>\n<seg id="2"></seg>\n<seg id="3">R&D &lt;&#8217;&copy;\ntwo lines</seg></p>\n'
+        '</hl>\n<p>\n<seg id="2"></seg>\n<seg id="2a"/>\n'
+        '<seg id="3">R&D &lt;&#8217;&copy;\ntwo lines</seg></p>\n'
         "</doc></refset>\n"
     )
     found = list(read_segments(source(path, "segments")))
-    assert found == [" A & B ", "", "R&D <’&copy; two lines"]
+    assert found == [" A & B ", "", "", "R&D <’&copy; two lines"]
 
 
 def test_a_file_without_segments_is_an_error(tmp_path):

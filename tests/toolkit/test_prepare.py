@@ -12,6 +12,8 @@ import subprocess
 import sys
 import tarfile
 import unicodedata
+import warnings
+import zipfile
 from pathlib import Path
 
 import prepare
@@ -24,6 +26,7 @@ from subword_nmt.learn_bpe import learn_bpe
 from time_limit import wait_for
 
 from ea_fairseq.corpus import binarize, config, inputs, pipeline
+from ea_fairseq.corpus.archives import extract
 from ea_fairseq.corpus.readers import read_pairs
 from ea_fairseq.files import sha256, write_json
 
@@ -269,9 +272,15 @@ def test_a_stopped_run_goes_on_and_a_changed_input_starts_anew(own, tmp_path, ca
     assert expected == {name: (output / name).read_bytes() for name in expected}
     assert not (output / ".bin.tmp").exists()
 
-    # Not even the start of the old data may stay beside the new.
+    # The old data stays until the new text is read.
+    original = (own / "a.de").read_bytes()
     (own / "a.de").write_bytes(text(["Neu."] * 6))
     assert "has 6 sentences" in failure(capfd, list(arguments))
+    (own / "a.de").write_bytes(original)
+    assert run(capfd, *arguments)[1].startswith(f"{output}: already prepared")
+    (own / "a.de").write_bytes(text(["Neu."] * 5))
+    assert run(capfd, *arguments)[1].startswith(f"{output}: prepared")
+    assert lines_of(output / "raw" / "a.de") == ["Neu."] * 5
 
 
 @pytest.fixture
@@ -306,7 +315,7 @@ def test_a_run_that_is_asked_to_stop_cleans_up(begun, tmp_path):
     process, _ = begun
     process.terminate()
     assert process.wait(timeout=900) == 143
-    assert {path.name for path in (tmp_path / "out").iterdir()} == {".lock", "state.json"}
+    assert {path.name for path in (tmp_path / "out").iterdir()} == {".lock"}
 
 
 def test_sentencepiece_restores_the_words(own, tmp_path, capfd):
@@ -628,11 +637,13 @@ def ted(tmp_path):
 
 
 def failure(capfd, arguments: list) -> str:
-    """The one-line error of a failing run, which must leave nothing behind."""
-    status, last = run(capfd, *arguments)
+    """The one-line error of a failing run, which must leave what was there and nothing else."""
     output = Path(arguments[arguments.index("--output") + 1])
-    left = {path.name for path in output.iterdir()} if output.exists() else set()
-    assert left <= {".lock", "state.json"}, "something half-written is left"
+    before = modified(output)
+    status, last = run(capfd, *arguments)
+    left = {path: time for path, time in modified(output).items() if path.name != "state.json"}
+    assert left.items() <= before.items(), "something half-written is left"
+    assert not before or modified(output) == before
     assert status == 1
     assert last.startswith("prepare.py: error: ")
     return last.removeprefix("prepare.py: error: ")
@@ -749,3 +760,116 @@ def test_every_option_of_fairseq_preprocess_is_one_word(tmp_path):
     words = binarize.command(corpus, tmp_path, tmp_path / "bin", 1)[3:]
     assert all(word.startswith("--") for word in words)
     assert {"--source-lang=de", "--target-lang=en"} <= set(words)
+
+
+@pytest.mark.parametrize("kind", ["in --output", "own extracted", "of another program"])
+def test_text_that_somebody_put_into_the_folder_is_not_deleted(own, tmp_path, capfd, kind):
+    output = tmp_path / "out"
+    arguments = [own / "corpus.yml", "--output", output, "--workers", 1]
+    if kind == "in --output":
+        assert run(capfd, *arguments)[0] == 0
+        for old, new in (("train", "train"), ("valid", "dev"), ("a", "a"), ("b", "b")):
+            for lang in ("de", "en"):
+                content = (output / "raw" / f"{old}.{lang}").read_bytes()
+                (output / "raw" / f"{new}.{lang}").write_bytes(content)
+        settings = (own / "corpus.yml").read_text().replace("40", "41")
+        (own / "corpus.yml").write_text(settings)
+        arguments += ["--raw", output / "raw"]
+        message = (
+            f"prepare.py: error: {output / 'raw' / 'a.de'}: lies in what --output replaces"
+        )
+    elif kind == "own extracted":
+        shutil.copytree(own, output / "extracted")
+        arguments += ["--raw", output / "extracted"]
+        message = f"{output}: prepared"
+    else:
+        (output / "raw").mkdir(parents=True)
+        (output / "raw" / "mine.txt").write_text("mine")
+        write_json(output / pipeline.STATE, {"epoch": 3, "steps": 9})
+        message = f"prepare.py: error: {output}: holds raw, state.json, made by something else"
+    before = modified(output)
+    status, last = run(capfd, *arguments)
+    assert last.startswith(message), last
+    assert status == (kind != "own extracted")
+    assert before.items() <= modified(output).items()
+
+
+def test_a_preparation_stays_until_the_next_ones_text_is_read(own, tmp_path, capfd):
+    output = tmp_path / "out"
+    arguments = [own / "corpus.yml", "--output", output, "--workers", 1]
+    assert run(capfd, *arguments)[0] == 0
+    before = modified(output)
+    original = (own / "a.en").read_bytes()
+    (own / "a.en").write_bytes(text(sentences("en", 200, 4)))
+    assert run(capfd, *arguments)[0] == 1
+    assert modified(output) == before
+    (own / "a.en").write_bytes(original)
+    assert run(capfd, *arguments)[1].startswith(f"{output}: already prepared")
+    (own / "a.en").write_bytes(text(sentences("en", 500, 5)))
+    assert run(capfd, *arguments)[1].startswith(f"{output}: prepared")
+    assert lines_of(output / "raw" / "a.en") == sentences("en", 500, 5)
+
+
+def test_a_test_set_that_is_trained_on_is_refused_or_counted(own, tmp_path, capfd):
+    arguments = [own / "corpus.yml", "--output", tmp_path / "out", "--workers", 1]
+    for lang in ("de", "en"):
+        shutil.copy(own / f"train.{lang}", own / f"a.{lang}")
+    assert f"files: a is {own / 'a.de'}, which train is too" in run(capfd, *arguments)[1]
+    for lang in ("de", "en"):  # the same text, but for one sentence
+        (own / f"a.{lang}").write_bytes(text(sentences(lang, 1, 60)))
+    status, last = run(capfd, *arguments)
+    assert status == 0 and last.endswith("; sources that are trained on too: a 59 of 60")
+
+
+@pytest.mark.parametrize("way", ["options", "base"])
+def test_the_columns_of_one_file_are_not_exchanged(tmp_path, capfd, way):
+    (tmp_path / "corpus.yml").write_text(
+        "source_lang: de\ntarget_lang: en\nfiles: {train: {path: text.tsv, format: tsv}}\n"
+        "hold_out: {valid: 5, test: 5}\nsubword_size: 50\n"
+    )
+    pairs = zip(sentences("de", 0, 60), sentences("en", 0, 60), strict=True)
+    (tmp_path / "text.tsv").write_bytes(text([f"{de}\t{en}" for de, en in pairs]))
+    reversed_ = tmp_path / "reversed.yml"
+    reversed_.write_text("base: corpus.yml\nsource_lang: en\ntarget_lang: de\n")
+    given = {
+        "options": [tmp_path / "corpus.yml", "--source-lang", "en", "--target-lang", "de"],
+        "base": [reversed_],
+    }[way]
+    message = failure(capfd, [*given, "--output", tmp_path / "out"])
+    assert "source_lang is en, which is the target_lang of text.tsv (files: train" in message
+    with open(reversed_, "a") as file:
+        file.write("files: {train: {path: swapped.tsv, format: tsv}}\n")
+    assert config.load(reversed_).files["train"][0].path == "swapped.tsv"
+
+
+def test_languages_without_rules_are_named(own, tmp_path, capfd):
+    for lang in ("de", "en"):
+        for file in list(own.glob(f"*.{lang}")):
+            file.rename(file.with_suffix(f".{lang}_XX" if lang == "en" else ".de"))
+    settings = (own / "corpus.yml").read_text().replace("target_lang: en", "target_lang: en_XX")
+    (own / "corpus.yml").write_text(settings)
+    status, last = run(capfd, own / "corpus.yml", "--output", tmp_path / "out", "--workers", 1)
+    assert status == 0 and last.startswith(f"warning: {tmp_path / 'out'}: target_lang is en_XX:")
+
+
+@pytest.mark.parametrize("kind", ["tar", "zip"])
+def test_of_a_member_that_an_archive_has_twice_the_last_is_taken(tmp_path, kind):
+    archive = tmp_path / f"a.{kind}"
+    with tarfile.open(archive, "w") if kind == "tar" else zipfile.ZipFile(archive, "w") as file:
+        for data in (b"old", b"new and longer"):
+            if kind == "tar":
+                info = tarfile.TarInfo("x/t.de")
+                info.size = len(data)
+                file.addfile(info, io.BytesIO(data))
+            else:
+                with warnings.catch_warnings():
+                    warnings.simplefilter("ignore", UserWarning)  # zipfile's, of the double name
+                    file.writestr("x/t.de", data)
+    extract(archive, {"x/t.de": tmp_path / "t.de"})
+    assert (tmp_path / "t.de").read_bytes() == b"new and longer"
+
+
+def test_utf16_is_named_whatever_letters_it_holds(own, tmp_path, capfd):
+    (own / "a.en").write_bytes("a house\n".encode("utf-16-le"))
+    message = failure(capfd, [own / "corpus.yml", "--output", tmp_path / "out"])
+    assert message.startswith(f"{own / 'a.en'}: is UTF-16LE")
