@@ -24,7 +24,7 @@ from ea_fairseq.recipes.results.differences import differences, listed
 from ea_fairseq.recipes.results.independence import warning_of_copies
 from ea_fairseq.recipes.results.several import NotCompared, check_same_text
 from ea_fairseq.recipes.results.systems import OtherSettings, Runs, read_runs
-from ea_fairseq.recipes.results.tables import mean_and_deviation, table
+from ea_fairseq.recipes.results.tables import mean_and_deviation, p_text, table
 from ea_fairseq.recipes.runs.folders import run_name, seed_folders
 from ea_fairseq.recipes.says.arguments import add_arguments
 from ea_fairseq.recipes.says.recipe import load_recipe, recipe_path
@@ -246,7 +246,7 @@ def ordering_table(orderings: list[dict[str, Any]]) -> str:
     """A row for each of the paper's orderings, then how many hold."""
     verdicts = [ordering["holds"] for ordering in orderings]
     lines = [
-        [o["better"], o["worse"], with_interval(o), f"{o['p']:.3f}", o["holds"]] for o in orderings
+        [o["better"], o["worse"], with_interval(o), p_text(o["p"]), o["holds"]] for o in orderings
     ]
     counts = ", ".join(f"{found}: {verdicts.count(found)}" for found in ("yes", "open", "no"))
     header = ["better in the paper", "worse", "difference here", "p", "holds here"]

@@ -239,12 +239,17 @@ def draw(found: dict[str, Statistics], output: Path) -> None:
             for name, mark, colour in zip(found, "os", ("C0", "C1"), strict=False):
                 values = [value(layer, column) for layer in found[name][attention]]
                 numbers = range(1, len(values) + 1)
-                axis.plot(numbers, values, color=colour, marker=mark, markersize=4, label=name)
+                axis.plot(numbers, values, color=colour, marker=mark, markersize=4)
     for axis, attention in zip(axes[0], attentions, strict=True):
         axis.set_title(attention, fontsize=9)
     for axis in axes[-1]:
         axis.set_xlabel("layer", fontsize=8)
-    axes[0][0].legend(fontsize=7)
+    # Named here: matplotlib leaves out lines whose own label begins with _.
+    legend = axes[0][0].legend(
+        axes[0][0].lines, [f" {name}" if name[0] == "_" else name for name in found], fontsize=7
+    )
+    for text in legend.get_texts():
+        text.set_parse_math(False)
     figure.tight_layout()
     with new_file(output) as temporary:
         figure.savefig(temporary, format=output.suffix[1:], dpi=100)

@@ -15,6 +15,7 @@ code 1.
 from __future__ import annotations
 
 import argparse
+import math
 import sys
 from pathlib import Path
 
@@ -96,9 +97,9 @@ def main(argv: list[str] | None = None) -> int:
         print(f"{args.updates} losses, from {now[0]:.6f} to {now[-1]:.6f}")
         return 0
     differences = [abs(a / b - 1) for a, b in zip(now, before["losses"], strict=True)]
-    worst = max(differences)
+    worst = max(math.inf if math.isnan(found) else found for found in differences)
     print(f"largest relative difference of {args.updates} losses: {worst:.2e}")
-    return int(not worst <= args.tolerance)  # not a number is a difference too
+    return int(worst > args.tolerance)
 
 
 if __name__ == "__main__":

@@ -40,6 +40,8 @@ def evaluate(args: argparse.Namespace, of_fairseq: list[str]) -> None:
     scores = [measure.score() for measure in measures]
     write_losses(args.losses, measures)
     scored = measures[0].scored
+    if warning := measures[0].warning:
+        print(f"warning: {warning}", file=sys.stderr)
     record = {
         "files": {"losses": os.path.relpath(args.losses, args.json.parent)},
         "unit": scored.unit,

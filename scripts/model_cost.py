@@ -6,7 +6,8 @@
 
 Parameters leave out embeddings and the output layer. FLOPs are those of one sentence, 30 source and
 30 target tokens unless told otherwise, two for a multiply-add, again without embeddings and output
-layer; they are counted while the model runs, products of attention included.
+layer; they are counted while the model runs, products of attention included. A convolution branch
+counts as what fairseq makes of it, a product with a matrix of length x length.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument(
         "--set", action="append", default=[], metavar="OPTION=VALUE", help="an option of the models"
     )
-    parser.add_argument("--src-len", type=int, default=30, help="source tokens (default: 30)")
+    parser.add_argument("--src-len", type=int, help="source tokens (default: 30)")
     parser.add_argument("--tgt-len", type=int, default=30, help="target tokens (default: 30)")
     parser.add_argument("--json", action="store_true", help="print JSON")
     add_user_dir(parser)
@@ -42,7 +43,7 @@ def main(argv: list[str] | None = None) -> int:
     from ea_fairseq.models.cost import cost, every_architecture, parse  # take torch and fairseq
 
     for name in ("src_len", "tgt_len"):
-        if getattr(args, name) < 1:
+        if (length := getattr(args, name)) is not None and length < 1:
             parser.error(f"--{name.replace('_', '-')} must be at least 1")
     options = dict(_option(text) for text in args.set)
     try:

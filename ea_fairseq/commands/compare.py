@@ -225,7 +225,7 @@ def as_text(row: Row) -> list[str]:
         f"{mean(second) - mean(first):+.{digits}f}",
         f"{low:+.{digits}f} to {high:+.{digits}f}",
         p_text(row.difference.p),
-        ", ".join(f"{'' if of_all else f'{name}: '}{p:.3f}" for name, p in row.by_seed.items())
+        ", ".join(f"{'' if of_all else f'{name}: '}{p_text(p)}" for name, p in row.by_seed.items())
         or "no seed in common",
     ]
 

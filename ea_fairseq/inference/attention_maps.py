@@ -80,12 +80,16 @@ def attention_maps(
 
 
 @torch.no_grad()
-def language_model_maps(model: FairseqLanguageModel, text: list[int]) -> dict[str, list[LayerMaps]]:
+def language_model_maps(
+    model: FairseqLanguageModel, text: list[int], before: int | None = None
+) -> dict[str, list[LayerMaps]]:
     """The maps of every layer of a language model for one text.
 
     Args:
         model: fairseq's ``transformer_lm``, or one of this project's, in evaluation mode
-        text: numbers of its tokens, the end of a sentence last; it is read after such an end
+        text: numbers of its tokens
+        before: number of the token read before them; None where the text ends with the end of a
+            sentence, after which it is read
 
     Returns:
         "decoder": a list over the layers, the lowest first, each len(text) x len(text); row t is of
@@ -94,7 +98,8 @@ def language_model_maps(model: FairseqLanguageModel, text: list[int]) -> dict[st
     Raises:
         UserError: for another kind of model.
     """
-    return _recorded(model, ("decoder",), _behind(text, next(model.parameters()).device))
+    device = next(model.parameters()).device
+    return _recorded(model, ("decoder",), _behind(text, device, before))
 
 
 def check_attentions(model: BaseFairseqModel, kinds: Iterable[str] = tuple(_PLACES)) -> None:
@@ -111,9 +116,10 @@ def check_attentions(model: BaseFairseqModel, kinds: Iterable[str] = tuple(_PLAC
         _modules(model, kind)
 
 
-def _behind(tokens: list[int], device: torch.device) -> Tensor:
-    """What a decoder reads: one token behind what it writes, the end of sentence first."""
-    return torch.tensor([[tokens[-1], *tokens[:-1]]], device=device)
+def _behind(tokens: list[int], device: torch.device, before: int | None = None) -> Tensor:
+    """What a decoder reads: one token behind what it writes, ``before`` or the last one first."""
+    first = tokens[-1] if before is None else before
+    return torch.tensor([[first, *tokens[:-1]]], device=device)
 
 
 def _recorded(

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
+from ..errors import UserError
 from .attention_maps import LayerMaps
 from .translator import Translator
 
@@ -54,10 +55,20 @@ def map_statistics(
 
     Returns:
         as `statistics_of`
+
+    Raises:
+        UserError: naming a text that the model cannot take.
     """
     translations = translator.stream(texts, details=True, attention=False, progress=progress)
-    maps = (translator.attention_maps(part) for found in translations for part in found.parts)
-    return statistics_of(maps)
+
+    def maps() -> Iterator[dict[str, list[LayerMaps]]]:
+        for number, found in enumerate(translations, start=1):
+            if found.problem and not found.parts:
+                raise UserError(f"text {number}: {found.problem}")
+            for part in found.parts:
+                yield translator.attention_maps(part)
+
+    return statistics_of(maps())
 
 
 def statistics_of(texts: Iterable[dict[str, list[LayerMaps]]]) -> dict[str, list[LayerStatistics]]:

@@ -152,7 +152,10 @@ class _Group:
             number: {view.name: (view, of_head(view.values, head)) for view in found}
             for number, found in views.items()
         }
+        # A layer with one map alone has it where the others have what their softmax gives.
         self.names = [name for name in VIEWS if any(name in row for row in self.maps.values())]
+        if "evolved" in self.names:
+            self.names = [name for name in self.names if name != "map"]
         rows, columns = (
             [_shortened(token) for token in side] for side in axis_tokens(part, attention)
         )
@@ -183,9 +186,8 @@ class _Group:
                     f"{self.attention}: darkest blue {self.largest:.2g}", fontsize=8)  # fmt: skip
         for number, row in self.maps.items():
             bottom = top - _TITLE - self.map_size[1]
-            for place, name in enumerate(self.names):
-                if name not in row:
-                    continue
+            places = {name: self._place(name) for name in row}
+            for name, place in places.items():
                 x = left + self.margins[0] + place * (self.map_size[0] + _GAP)
                 box = (
                     x / width,
@@ -193,8 +195,14 @@ class _Group:
                     self.map_size[0] / width,
                     self.map_size[1] / height,
                 )
-                self._draw_map(figure.add_axes(box), number, *row[name], labelled=place == 0)
+                self._draw_map(
+                    figure.add_axes(box), number, *row[name], labelled=place == min(places.values())
+                )
             top = bottom - self.margins[1]
+
+    def _place(self, name: str) -> int:
+        """The column of a view."""
+        return self.names.index(name if name in self.names else "evolved")
 
     def _draw_map(self, axis: Any, layer: int, view: View, values: Tensor, labelled: bool) -> None:
         largest = float(values.abs().max()) if view.in_logits else self.largest

@@ -30,7 +30,10 @@ def every_architecture() -> list[str]:
 
 
 def cost(
-    arch: str, options: dict[str, Any] | None = None, src_len: int = 30, tgt_len: int = 30
+    arch: str,
+    options: dict[str, Any] | None = None,
+    src_len: int | None = None,
+    tgt_len: int = 30,
 ) -> dict[str, int]:
     """Builds the architecture and counts.
 
@@ -38,7 +41,7 @@ def cost(
         arch: a name that ``fairseq-train --arch`` takes, with the plugin's among them
         options: options by their long names, dashes in front or not; those that are not the
             model's (of training, say) are left out
-        src_len: source tokens
+        src_len: source tokens, 30 where it is None; of a language model always None
         tgt_len: target tokens; of a language model all that there are
 
     Returns:
@@ -49,6 +52,9 @@ def cost(
     """
     args, _ = parse(arch, options or {})
     model = _build(args).eval()
+    if isinstance(model, FairseqLanguageModel) and src_len is not None:
+        raise ValueError(f"--src-len {src_len}: --arch {arch} reads no source: give --tgt-len")
+    src_len = src_len or 30
     tokens = {"src_tokens": (1, src_len), "prev_output_tokens": (1, tgt_len)}
     if isinstance(model, FairseqLanguageModel):
         tokens = {"src_tokens": (1, tgt_len)}

@@ -225,8 +225,12 @@ async function showMaps() {
   $("higher").disabled = layer >= $("layer").options.length;
   const figures = [];
   try {
+    const sourceOf = (piece) => piece.source_words.map((word) => word.text).join(" ");
+    const cut = current.find((result) => result.name === chosen.model).pieces;
     for (const result of current) {
-      const piece = result.pieces[chosen.index];
+      // A model that takes longer sentences may have cut the text elsewhere.
+      const piece = result.pieces.length === cut.length ? result.pieces[chosen.index]
+        : result.pieces.find((other) => sourceOf(other) === sourceOf(cut[chosen.index]));
       const info = infoOf(result.name);
       if (!piece || !piece.translations.length) continue;
       if (layer > info.layers[attention] || (head || 1) > info.heads[attention]) continue;
@@ -251,7 +255,7 @@ function mapTable(model, view, maps) {
   // Fresh and evolved map have one scale; what is added has its own.
   const sameScale = maps.views.filter((other) => other.in_logits === view.in_logits);
   const numbers = sameScale.flatMap((other) => other.values.flat()).filter((value) => value !== null);
-  const largest = Math.max(1e-9, ...numbers.map(Math.abs));
+  const largest = numbers.reduce((most, value) => Math.max(most, Math.abs(value)), 1e-9);
   const name = { fresh: "fresh map", added: "what is added", evolved: "evolved map", map: "map" }[view.name];
   const head = make("tr", {}, make("td", { class: "corner" }),
     ...maps.columns.map((token) => make("th", { scope: "col" }, make("span", {}, token))));

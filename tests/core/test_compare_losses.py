@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 import compare_losses
+import pytest
 
 from ea_fairseq.attention.contract import zero_hidden
 from ea_fairseq.attention.variants import evolving
@@ -34,6 +35,15 @@ def test_a_change_of_the_equations_is_found(tmp_path, monkeypatch):
         "_mix_carry",
         lambda self, logits, visible, carry: zero_hidden(logits * 1.05, visible),
     )
+    assert compare_losses.main([*FEW, "--against", path]) == 1
+
+
+@pytest.mark.parametrize("place", range(4))
+def test_losses_that_become_no_number_are_a_difference(tmp_path, monkeypatch, place):
+    path, found = str(tmp_path / "before.json"), [4.0, 3.0, 2.0, 1.0]
+    monkeypatch.setattr(compare_losses, "losses", lambda *_: found)
+    assert compare_losses.main([*FEW, "--save", path]) == 0
+    found[place] = float("nan")
     assert compare_losses.main([*FEW, "--against", path]) == 1
 
 

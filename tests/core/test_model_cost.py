@@ -77,3 +77,10 @@ def test_source_and_target_count_by_their_own_lengths():
     between = 2 * projection * source + 2 * target * source * width
     found = cost("transformer_lite", {"decoder-layers": 2}, source, target)["flops"]
     assert found == 2 * (6 * encoder + 2 * (decoder + between))
+
+
+def test_a_language_model_has_no_source(capsys):
+    arguments = ["--arch", "ea_transformer_lm_lite", "--src-len", "512"]
+    assert model_cost.main(arguments) == 1
+    assert capsys.readouterr().err.startswith("error: --src-len 512: --arch ea_transformer_lm_lite")
+    assert model_cost.main(arguments[:2]) == 0

@@ -465,6 +465,15 @@ def test_in_a_browser(tmp_path, translators, port):
         page.click("#lower")
         page.wait("document.querySelector('#lower').disabled")
 
+        # As many tokens as the server gives maps of: numbers, not arguments of one call.
+        cells = page.run(
+            "const words = Array(300).fill('w'), row = Array(300).fill(-0.5);"
+            "const view = {name: 'map', in_logits: false, values: Array(300).fill(row)};"
+            "const maps = {views: [view, view], rows: words, columns: words};"
+            "return mapTable('ea', view, maps).querySelectorAll('td.negative').length"
+        )
+        assert cells == 300 * 300
+
         page.click(".more")
         page.wait("document.querySelectorAll('.alternatives').length === 2")
         texts = page.texts(".alternatives:first-child li span:first-child")

@@ -184,6 +184,11 @@ def test_orderings_hold_or_do_not_by_their_intervals(printed):
         assert outcome[ea, worse]["observed"] == pytest.approx(-of_all)
 
 
+def test_no_p_is_shown_as_0():
+    found = {"better": "a", "worse": "b", "observed": 1.0, "interval": [0.5, 1.5], "p": 1 / 10001}
+    assert "<0.001" in ablation.ordering_table([found | {"holds": "yes"}])
+
+
 def test_the_score_is_named_whole_and_what_is_left_to_chance(printed, work):
     assert printed[1].startswith("tokenized BLEU, lower-cased\n")  # by what these runs were scored
     assert printed[1].rstrip().endswith("p is about seeds and sentences")

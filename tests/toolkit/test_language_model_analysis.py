@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import torch
 from fairseq.checkpoint_utils import load_model_ensemble_and_task
+from fairseq.data import TokenBlockDataset
 from fairseq.tasks.language_modeling import LanguageModelingTask
 from fairseq_commands import run
 from refusals import refusal
@@ -27,10 +28,10 @@ from ea_fairseq.syntax.criterion import SyntaxGuidedCriterion
 TEXT = [5, 9, 7, 12, 6, EOS]
 
 
-def recorded(model, text):
+def recorded(model, read):
     """Each layer's probabilities, (heads, len, len), by the hooks that training uses."""
     with recorded_self_attention(model.decoder) as maps, torch.no_grad():
-        model(torch.tensor([[text[-1], *text[:-1]]]))
+        model(torch.as_tensor(read)[None])
     return [probs[:, 0] for probs in maps]
 
 
@@ -39,7 +40,7 @@ def test_maps_are_those_of_reading(options):
     model = build_strong(**options).eval()
     found = language_model_maps(model, TEXT)
     assert list(found) == ["decoder"] and len(found["decoder"]) == 3
-    for maps, probs in zip(found["decoder"], recorded(model, TEXT), strict=True):
+    for maps, probs in zip(found["decoder"], recorded(model, [EOS, *TEXT[:-1]]), strict=True):
         assert torch.allclose(maps.probs, probs.float(), atol=1e-5)
         assert maps.visible.equal(torch.ones(6, 6, dtype=torch.bool).tril())
 
@@ -67,14 +68,21 @@ def runs(tmp_path_factory):
     return folder
 
 
-def blocks_of(folder, task, tokens_per_sample):
-    lines = [f"{line} </s>".split() for line in (folder / "lines").read_text().splitlines()]
-    if tokens_per_sample:
-        joined = [word for line in lines for word in line]
-        lines = [
-            joined[i : i + tokens_per_sample] for i in range(0, len(joined), tokens_per_sample)
-        ]
-    return [[task.dictionary.index(word) for word in line] for line in lines]
+def blocks_read(folder, words, tokens_per_sample):
+    """What fairseq has a model read in training."""
+    lines = [
+        words.encode_line(line, add_if_not_exist=False).long()
+        for line in (folder / "lines").read_text().splitlines()
+    ]
+    options = dict(pad=words.pad(), eos=words.eos(), include_targets=True)
+    kind = "none" if tokens_per_sample else "eos"
+    sizes = [len(line) for line in lines]
+    return [
+        source
+        for source, *_ in TokenBlockDataset(
+            lines, sizes, tokens_per_sample, break_mode=kind, **options
+        )
+    ]
 
 
 @pytest.mark.parametrize("tokens_per_sample", [None, 16])
@@ -87,7 +95,7 @@ def test_weight_on_current_and_earlier_tokens_is_that_of_loops(runs, tokens_per_
     path = [str(runs / "ea" / "averaged.pt")]
     (model,), _, task = load_model_ensemble_and_task(path, {"data": str(runs / "ea" / "text")})
     current, earlier = ([[] for _ in layers] for _ in range(2))
-    for block in blocks_of(runs, task, tokens_per_sample):
+    for block in blocks_read(runs, task.dictionary, tokens_per_sample):
         for number, maps in enumerate(recorded(model.eval(), block)):
             for head in maps.tolist():
                 for t, row in enumerate(head):

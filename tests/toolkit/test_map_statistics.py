@@ -161,6 +161,7 @@ def test_two_models_as_tables_numbers_and_a_picture(tmp_path, folder, capsys):
         (["ea"], "empty", [], "empty: no text in it"),
         (["ea"], "invisible", [], "invisible: no text in it"),
         (["ea"], "nothing", [], "nothing: no such file"),
+        (["ea"], "long", [], "text 2: "),
         (["ea"], "test", ["--plot", "x.gif"], "x.gif: choose a name in .png"),
         (["ea"], "test", ["--plot", "x.svg", "--json", "x.svg"], "x.svg: is the file of --plot"),
         (["ea", "ea"], "test", [], "is given twice"),
@@ -172,6 +173,7 @@ def test_mistakes_end_in_one_line(tmp_path, folder, capsys, models, test, option
     (tmp_path / "empty").write_text("\n\n")
     (tmp_path / "invisible").write_text("\x7f\n")
     (tmp_path / "test").write_text("w1\n")
+    (tmp_path / "long").write_text("w1\n" + "w2 " * 2000 + "\n")
     paths = [str(folder.with_name(name)) for name in models]
     assert command.main([*paths, "--test", str(tmp_path / test), *options]) == 1
     error = capsys.readouterr().err

@@ -46,6 +46,9 @@ def test_words_are_counted_once_however_blocks_cut_them(subword, length):
     assert sum(found.tokens) == len(tokens) and found.tokens == [len(block) for block in blocks]
     assert found.line_ends == tokens.count(EOS) and found.unknown == tokens.count(UNK)
     assert found.text == counted(subword, [tokens]).text
+    said = LossMeasure(found, 0, [1.0] * len(blocks)).warning
+    assert (said is None) == (subword != "bpe")
+    assert said is None or said.endswith("of 6 words up to 1 are too many")
 
 
 WORDS = [f"word{i}" for i in range(300)]

@@ -121,6 +121,24 @@ def test_the_picture_shows_every_run_and_bleu_where_it_was_logged(tmp_path):
     assert len(list(tmp_path.iterdir())) == 3 + 4
 
 
+def test_every_run_is_named_and_looks_like_no_other(tmp_path, monkeypatch):
+    names = ["_old", "costs $1 and $2", *(f"run{number}" for number in range(10))]
+    for name in names:
+        write_log(tmp_path / name, FORMATS["json"], epochs=[1], bleu=False)
+    figures = []
+    with monkeypatch.context() as patched:
+        patched.setattr(pyplot, "close", figures.append)
+        runs = [str(tmp_path / name) for name in names]
+        assert plot.main([*runs, "--output", str(tmp_path / "curves.png")]) == 0
+    (figure,) = figures
+    texts = figure.legends[0].get_texts()
+    assert [text.get_text().strip() for text in texts] == names
+    assert not any(text.get_parse_math() for text in texts)
+    thick = [line for line in figure.axes[0].lines if line.get_marker() == "."]
+    assert len({(line.get_color(), line.get_linestyle()) for line in thick}) == len(names)
+    pyplot.close(figure)
+
+
 def test_long_names_of_runs_lie_outside_the_curves(tmp_path, monkeypatch):
     names = ["a_model_with_a_rather_long_name." + "with_settings" * 4, "b" * 60]
     for name in names:
@@ -198,7 +216,7 @@ def test_the_mean_lies_in_the_middle_of_its_band_over_updates_and_over_time():
     seeds = [shifted(0, 3), shifted(1, 5), shifted(5, 4)]
     deviation = ((2**2 + 1**2 + 3**2) / 2) ** 0.5
     figure, axes = pyplot.subplots(1, 2, squeeze=False)
-    draw_seeds(axes, ["loss"], seeds, 2, color="C0", label="seeds")
+    draw_seeds(axes, ["loss"], seeds, 2, {"color": "C0"}, label="seeds")
     for axis, places in zip(axes[0], ([102, 204, 306], [1.5, 3, 4.5]), strict=True):
         assert list(axis.lines[0].get_xdata()) == pytest.approx(places)  # two minutes a unit
         assert list(axis.lines[0].get_ydata()) == [10, 9, 8]
@@ -211,7 +229,7 @@ def test_the_mean_lies_in_the_middle_of_its_band_over_updates_and_over_time():
     assert "mean of 3 seeds" in axes[0][0].lines[0].get_label()
     pyplot.close(figure)
     figure, axes = pyplot.subplots(1, 2, squeeze=False)
-    draw_seeds(axes, ["loss"], seeds[:1], 2, color="C0", label="seed")
+    draw_seeds(axes, ["loss"], seeds[:1], 2, {"color": "C0"}, label="seed")
     assert axes[0][0].lines[0].get_label() == "seed" and not axes[0][0].collections
     pyplot.close(figure)
 

@@ -135,6 +135,17 @@ def test_the_picture_shows_the_mean_of_the_heads_with_the_tokens(monkeypatch, tr
     assert torch.equal(torch.from_numpy(hidden), torch.ones(4, 4).triu(1).bool())
 
 
+def test_a_layer_with_one_map_has_the_tokens_beside_it(monkeypatch, tmp_path):
+    translator = Translator(write_folder(tmp_path / "residual", "realformer_lite"))
+    axes = drawn(monkeypatch, translator, tmp_path, attentions=["encoder"])
+    tokens = PART.source_tokens
+    assert labels(axes["encoder 1 map"]) == [tokens, tokens]
+    assert labels(axes["encoder 2 fresh"]) == [tokens, tokens]
+    assert labels(axes["encoder 2 evolved"]) == [[""] * len(tokens), tokens]
+    left = [axes[f"encoder {name}"].get_position().x0 for name in ("1 map", "2 evolved")]
+    assert left[0] == left[1]
+
+
 def test_one_head_some_layers_one_attention(monkeypatch, translator, tmp_path):
     axes = drawn(monkeypatch, translator, tmp_path, attentions=["encoder"], layers=[3, 1], head=2)
     assert {name.rsplit(" ", 1)[0] for name in axes} == {"encoder 1", "encoder 3"}

@@ -775,9 +775,7 @@ def test_text_that_somebody_put_into_the_folder_is_not_deleted(own, tmp_path, ca
         settings = (own / "corpus.yml").read_text().replace("40", "41")
         (own / "corpus.yml").write_text(settings)
         arguments += ["--raw", output / "raw"]
-        message = (
-            f"prepare.py: error: {output / 'raw' / 'a.de'}: lies in what --output replaces"
-        )
+        message = f"prepare.py: error: {output / 'raw' / 'a.de'}: lies in what --output replaces"
     elif kind == "own extracted":
         shutil.copytree(own, output / "extracted")
         arguments += ["--raw", output / "extracted"]

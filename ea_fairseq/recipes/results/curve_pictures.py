@@ -14,6 +14,8 @@ from matplotlib import pyplot  # noqa: E402
 from ...files import new_file  # noqa: E402
 from .curves import Curves, MeanCurve  # noqa: E402
 
+_LINES = ("-", "--", "-.", ":")
+
 
 def names_of(paths: list[Path]) -> list[str]:
     """The paths without the folders that all of them share."""
@@ -38,14 +40,18 @@ def draw(runs: dict[Path, list[Curves]], output: Path) -> None:
         layout="constrained",
     )
     for number, (name, seeds) in enumerate(zip(names_of(list(runs)), runs.values(), strict=True)):
-        draw_seeds(axes, rows, seeds, minutes, color=f"C{number % 10}", label=name)
+        # matplotlib names nothing that begins with _, and has ten colours.
+        style = dict(color=f"C{number % 10}", linestyle=_LINES[number // 10 % len(_LINES)])
+        draw_seeds(axes, rows, seeds, minutes, style, label=f" {name}" if name[0] == "_" else name)
     axes[0][0].set_ylabel("loss (thick: validation, thin: training)")
     if has_bleu:
         axes[1][0].set_ylabel("validation BLEU")
     axes[-1][0].set_xlabel("updates")
     axes[-1][1].set_xlabel(f"{unit} of training")
     # Above the axes: names are long, and inside they hide curves.
-    figure.legend(*axes[0][0].get_legend_handles_labels(), loc="outside upper center")
+    legend = figure.legend(*axes[0][0].get_legend_handles_labels(), loc="outside upper center")
+    for text in legend.get_texts():
+        text.set_parse_math(False)  # a dollar in a name begins no formula
     for row in axes:
         for axis in row:
             axis.grid(alpha=0.3)
@@ -55,18 +61,23 @@ def draw(runs: dict[Path, list[Curves]], output: Path) -> None:
 
 
 def draw_seeds(
-    axes: Any, rows: list[str], seeds: list[Curves], minutes: int, color: str, label: str
+    axes: Any,
+    rows: list[str],
+    seeds: list[Curves],
+    minutes: int,
+    look: dict[str, Any],
+    label: str,
 ) -> None:
-    """All curves of a recipe in one color; ``minutes`` make a unit of the time axis."""
+    """All curves of a recipe in one color and style; ``minutes`` make a unit of the time axis."""
 
     def line(row: int, curve: MeanCurve, **style: Any) -> None:
         times = [time / minutes for time in curve.minutes]
         for axis, position in zip(axes[row], (curve.updates, times), strict=True):
-            axis.plot(position, curve.values, color=color, **style)
+            axis.plot(position, curve.values, **look, **style)
             if len(seeds) > 1 and style.get("marker"):
                 points = list(zip(curve.values, curve.deviations, strict=True))
                 low, high = [v - d for v, d in points], [v + d for v, d in points]
-                axis.fill_between(position, low, high, color=color, alpha=0.2, linewidth=0)
+                axis.fill_between(position, low, high, color=look["color"], alpha=0.2, linewidth=0)
 
     for row, quantity in enumerate(rows):
         curve = MeanCurve.of(seeds, "valid", quantity)

@@ -1,9 +1,10 @@
 """A language model's losses on a text, block by block, and the perplexity that they come to.
 
 A word is what stands between two spaces or line ends, whatever pieces it is split into; each line's
-end counts as a word of its own, and so does each unknown word, predicted as the one entry of the
-dictionary that they all are. Where the tokens are bytes, all this is about characters: a line's end
-is the line feed.
+end counts as a word of its own. An unknown word is predicted as the one entry of the dictionary
+that they all are. Of an unknown piece nobody knows any more whether a word ends there: BPE's count
+as a word each, sentencepiece's as none, and `LossMeasure.warning` says so. Where the tokens are
+bytes, all this is about characters: a line's end is the line feed.
 """
 
 from __future__ import annotations
@@ -190,6 +191,18 @@ class LossMeasure:
             "nats": math.fsum(self.nats),
             "signature": self.signature,
         }
+
+    @property
+    def warning(self) -> str | None:
+        """What makes the number of words uncertain, in a line; None where it is certain."""
+        scored = self.scored
+        if not scored.unknown or scored.subword == "none":
+            return None
+        many, what = ("many", "a word each") if scored.subword == "bpe" else ("few", "no word")
+        return (
+            f"unknown pieces count as {what}, and a word may have several: of "
+            f"{sum(scored.units)} words up to {scored.unknown} are too {many}"
+        )
 
     @property
     def signature(self) -> str:

@@ -31,15 +31,17 @@ def maps_of_text(
     texts = [
         words.encode_line(line, add_if_not_exist=False, append_eos=True).tolist() for line in lines
     ]
+    before = [words.eos()] * len(texts)
     if tokens_per_sample is not None:
         joined = [token for text in texts for token in text]
         starts = range(0, len(joined), tokens_per_sample)
         texts = [joined[start : start + tokens_per_sample] for start in starts]
+        before = [joined[start - 1] for start in starts]  # of the first, the end of the last line
     longest, most = max(map(len, texts), default=0), model.max_positions()
     if longest > most:
         raise ValueError(
             f"{run}: reads {most} tokens, and the text has a line or block of {longest}: give "
             f"--tokens-per-sample {most} or less"
         )
-    for text in texts:
-        yield language_model_maps(model, text)
+    for text, token in zip(texts, before, strict=True):
+        yield language_model_maps(model, text, token)
