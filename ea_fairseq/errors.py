@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import difflib
+import importlib.util
 import os
 import re
 import sys
@@ -29,6 +30,16 @@ REMEDY = "if it is your own, name its folder with --user-dir, or import it befor
 
 class UserError(ValueError):
     """Bad input. The message is one line naming the option or file, its value and the remedy."""
+
+
+def check_package(name: str) -> None:
+    """Refuses to begin what fails at its end for want of a package.
+
+    Raises:
+        UserError: naming the package, and the extra that has it.
+    """
+    if importlib.util.find_spec(name) is None:
+        raise UserError(f"{name} is not installed: pip install 'ea_fairseq[recipes]'")
 
 
 def perhaps_meant(name: str, known: Collection[str], most: int = 1) -> str:

@@ -9,6 +9,7 @@ import json
 import os
 import re
 import shutil
+import stat
 import sys
 import zlib
 from collections.abc import Iterable, Iterator
@@ -68,6 +69,16 @@ def new_file(path: Path) -> Iterator[Path]:
 def _temporary(path: Path) -> Path:
     """Where something is written first: hidden, for NAME.tmp may be a file of the user's own."""
     return path.with_name(f".{path.name}.tmp")
+
+
+def silence_terminal() -> None:
+    """Sends to nowhere what would be written to a terminal that is gone, where writing fails."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    for stream in (1, 2):
+        with contextlib.suppress(OSError):  # closed
+            if stat.S_ISCHR(os.fstat(stream).st_mode):
+                os.dup2(nowhere, stream)
+    os.close(nowhere)
 
 
 def force_to_disk(path: Path | str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -88,8 +89,16 @@ def _size(node: yaml.Node, sizes: dict[yaml.Node, int]) -> int:
             case _:
                 parts = []
                 sizes[node] += len(node.value)
+                _check_number(node)
         sizes[node] += sum(_size(part, sizes) for part in parts)
     return sizes[node]
+
+
+def _check_number(node: yaml.Node) -> None:
+    """Refuse numbers that YAML 1.1 reads otherwise than they look: 010 is 8, 1:30 is 90."""
+    number = node.tag.endswith((":int", ":float"))
+    if number and (":" in node.value or re.fullmatch(r"[-+]?0[0-9_]+", node.value)):
+        raise ValueError(f"{node.value} would be read as another number: write it without 0 or :")
 
 
 def _check_keys(node: yaml.MappingNode) -> None:

@@ -12,12 +12,12 @@ out here on all test sets together. Intervals and p are those of compare.py.
 from __future__ import annotations
 
 import argparse
-import signal
 import sys
 from pathlib import Path
 from typing import Any
 
 from ea_fairseq.commands import recipe as command
+from ea_fairseq.commands.program import end_in_order
 from ea_fairseq.files import check_outputs, read_json, write_json, write_lines
 from ea_fairseq.recipes.results.comparison import ALL_TOGETHER, compare_by, left_to_chance
 from ea_fairseq.recipes.results.differences import differences, listed
@@ -281,6 +281,5 @@ def as_table(rows: list[dict[str, Any]]) -> str:
 
 
 if __name__ == "__main__":
-    # SIGTERM as Ctrl-C, as ea-recipe has it: a training that runs saves what it has.
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    end_in_order()
     sys.exit(main())

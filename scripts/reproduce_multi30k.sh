@@ -173,7 +173,8 @@ keep() {
   for corpus in multi30k.{de-en,en-de,en-fr}; do
     runs=("$work_dir/runs/$corpus"/*)
     [[ -n $dry_run || -e ${runs[0]} ]] || continue
-    run "$python" scripts/keep_runs.py "${runs[@]}" --into "$recipes/$corpus/translations"
+    # Of a run that differs from the one kept before, it says so and ends with 1.
+    run "$python" scripts/keep_runs.py "${runs[@]}" --into "$recipes/$corpus/translations" || failed=1
   done
 }
 
@@ -185,7 +186,7 @@ report() {
     --seeds 1 --work-dir "$work_dir" "${equal_budget[@]}"
   report_table branches.scores.md "$python" scripts/compare.py \
     "$work_dir"/runs/multi30k.de-en/{conv_transformer_lite,ea_conv_transformer_lite}.epochs_22 --seeds 1
-  report_table rivals.md "$python" scripts/compare_many.py "$recipes/multi30k.de-en/translations" \
+  report_table rivals.md "$python" scripts/compare_many.py "$work_dir/runs/multi30k.de-en" \
     --against {transformer_lite,ea_transformer_lite}.epochs_22 --work-dir "$work_dir"
   local model other
   for model in $architectures $settings kernel_1; do
@@ -198,6 +199,8 @@ report() {
   report_pair multi30k.en-de published
 }
 
+failed=
 for step in "${steps[@]}"; do
   "$step"
 done
+[[ -z $failed ]]

@@ -7,7 +7,6 @@ import contextlib
 import gzip
 import logging
 import os
-import signal
 import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -24,6 +23,7 @@ from ..files import (
     writing_mode,
 )
 from ..user_dir import add_user_dir
+from .program import end_in_order
 
 #: Lines that are read, sorted by length and answered together where nobody waits for an answer.
 BUFFER = 2000
@@ -104,8 +104,7 @@ def run(answer: Callable[[], Outcome], program: str) -> int:
     """
     logging.basicConfig(format=f"{program}: %(message)s", level=logging.WARNING)
     if threading.current_thread() is threading.main_thread():
-        # As Ctrl-C: what was written until then is kept.
-        signal.signal(signal.SIGTERM, signal.default_int_handler)
+        end_in_order()  # what was written until then is kept
     try:
         problems, unanswered = answer()
     except (ValueError, OSError) as error:

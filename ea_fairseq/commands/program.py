@@ -7,8 +7,10 @@ import signal
 import sys
 import threading
 from collections.abc import Callable, Sequence
+from types import FrameType
 
 from ..errors import CommandParser, program_name
+from ..files import silence_terminal
 
 
 def described(description: str, script: str) -> CommandParser:
@@ -25,6 +27,22 @@ def described(description: str, script: str) -> CommandParser:
     )
 
 
+def end_in_order() -> None:
+    """Have SIGTERM, and a terminal that is closed, do what Ctrl-C does.
+
+    What runs ends through the code that leaves its files whole, and has its trainings save.
+    """
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    if signal.getsignal(signal.SIGHUP) is signal.SIG_DFL:  # nohup ignores it
+        signal.signal(signal.SIGHUP, _hung_up)
+
+
+def _hung_up(number: int, frame: FrameType | None) -> None:
+    signal.signal(number, signal.SIG_IGN)  # the shell and the kernel may both send it
+    silence_terminal()
+    raise KeyboardInterrupt
+
+
 def run_program(
     parser: argparse.ArgumentParser,
     argv: Sequence[str] | None,
@@ -38,12 +56,11 @@ def run_program(
         work: does it; may return an exit code
 
     Returns:
-        the exit code: 0 when all is done, 1 after an error, 130 after Ctrl-C or SIGTERM
+        the exit code: 0 when all is done, 1 after an error, 130 after Ctrl-C, SIGTERM or SIGHUP
     """
     args = parser.parse_args(argv)
     if threading.current_thread() is threading.main_thread():
-        # As Ctrl-C: files that are being written are left whole.
-        signal.signal(signal.SIGTERM, signal.default_int_handler)
+        end_in_order()
     try:
         return work(args) or 0
     except (ValueError, OSError) as error:

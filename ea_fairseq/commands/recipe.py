@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import argparse
-import importlib.util
 import shlex
-import signal
 import sys
 from dataclasses import fields, replace
 from pathlib import Path
 
 from ..corpus import config as corpus_config
-from ..errors import CommandParser
+from ..errors import CommandParser, check_package
 from ..recipes.results.listing import list_recipes, list_runs
 from ..recipes.runs.folders import find_run
 from ..recipes.runs.leftovers import clean
@@ -25,6 +23,7 @@ from ..recipes.says.new_corpus import FEW_PAIRS, write_recipe
 from ..recipes.says.recipe import SECTIONS, load_recipe, recipe_path
 from ..recipes.says.tasks import TRANSLATION
 from ..user_dir import import_user_dir
+from .program import end_in_order
 
 _DESCRIPTION = """From raw text to scores: prepare, train, average, generate and evaluate.
 
@@ -47,8 +46,7 @@ MOST_SEED = 2**31 - 1
 
 def run() -> int:
     """The console script."""
-    # SIGTERM as Ctrl-C: leave through the code that ends the running command.
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    end_in_order()
     return main()
 
 
@@ -123,7 +121,8 @@ def main(argv: list[str] | None = None) -> int:
         print(f"ea-recipe: error: {error}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
-        print("\nstopped; the same command goes on from here", file=sys.stderr)
+        again = "without --fresh it goes on" if args.fresh else "the same command goes on"
+        print(f"\nstopped; {again} from here", file=sys.stderr)
         return 130
     return 0
 
@@ -140,8 +139,7 @@ def check_installed() -> None:
         ValueError: naming the package and the extra that has it.
     """
     for name in ("babel", "num2words", "sacrebleu"):
-        if importlib.util.find_spec(name) is None:
-            raise ValueError(f"{name} is not installed: pip install 'ea_fairseq[recipes]'")
+        check_package(name)
 
 
 def check_numbers(args: argparse.Namespace) -> None:

@@ -1,19 +1,20 @@
-"""Stopping a training so that it can go on: by Ctrl-C, by SIGTERM, and when the numbers blow up.
+"""Stopping a training so that it can go on: by a signal, and when the numbers blow up.
 
-fairseq dies of either signal on the spot and loses what it did since the last checkpoint.
+The signals are those of Ctrl-C, SIGTERM, and SIGHUP of a terminal that is closed. fairseq dies of
+each on the spot and loses what it did since the last checkpoint.
 
 Replaced in fairseq:
-- ``Trainer.get_train_iterator``: from its first call on listens for the two signals. A program that
+- ``Trainer.get_train_iterator``: from its first call on listens for the signals. A program that
   handles them itself is left alone.
 - ``fairseq_cli.train.validate_and_save``, which follows every update: after the update during which
   a signal came, and the validation if one is due, saves ``checkpoint_last.pt`` and ends with the
-  signal's exit status (130 or 143). All processes of a job stop after the same update.
+  signal's exit status (130, 143 or 129). All processes of a job stop after the same update.
 - ``Trainer.train_step``: ends in one line where fairseq raises FloatingPointError, before the
   weights are touched, because a gradient is NaN or infinite.
 - ``iterators.BackgroundConsumer.run``: the processes that load data are started from this thread
-  and inherit that SIGTERM waits. Job managers send it to all processes of a job; the training
-  would fail for want of data before it could save. These processes end with their parent, which
-  kills them: multiprocessing would send them SIGTERM and wait for ever.
+  and inherit that SIGTERM and SIGHUP wait. They reach all processes of a job; the training would
+  fail for want of data before it could save. These processes end with their parent, which kills
+  them: multiprocessing would send them SIGTERM and wait for ever.
 """
 
 from __future__ import annotations
@@ -37,11 +38,16 @@ from fairseq.distributed import utils as distributed_utils
 from fairseq.trainer import Trainer
 
 from ..errors import UserError
+from ..files import silence_terminal
 from .around import around
 
 logger = logging.getLogger(__name__)
 
-_DEFAULTS = {signal.SIGINT: signal.default_int_handler, signal.SIGTERM: signal.SIG_DFL}
+_DEFAULTS = {
+    signal.SIGINT: signal.default_int_handler,
+    signal.SIGTERM: signal.SIG_DFL,
+    signal.SIGHUP: signal.SIG_DFL,
+}
 
 _received = 0  # the number of the signal that came, if any
 
@@ -70,7 +76,11 @@ def _listen() -> None:
 def _note(number: int, frame: FrameType | None) -> None:
     global _received
     _received = number
-    signal.signal(number, _DEFAULTS[signal.Signals(number)])  # a second one ends it at once
+    if number == signal.SIGHUP:  # which the shell and the kernel may both send
+        signal.signal(number, signal.SIG_IGN)
+        silence_terminal()
+    else:
+        signal.signal(number, _DEFAULTS[signal.Signals(number)])  # a second one ends it at once
 
 
 def _stop_after_update(original: Callable[..., Any]) -> Callable[..., Any]:
@@ -104,7 +114,7 @@ def _signal_anywhere(trainer: Trainer) -> int:
 
 @around(iterators.BackgroundConsumer, "run")
 def _shield_from_sigterm(original: Any, self: Any) -> None:
-    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM, signal.SIGHUP})
     original(self)
 
 

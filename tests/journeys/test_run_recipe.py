@@ -11,6 +11,7 @@ import subprocess
 import sys
 import time
 import zipfile
+from dataclasses import replace
 from pathlib import Path
 
 import pages
@@ -25,9 +26,12 @@ from tiny_translation import REPOSITORY, SIZES, arguments, command, make_corpus,
 from ea_fairseq.checkpoints.reading import read_checkpoint
 from ea_fairseq.checkpoints.writing import save_checkpoint_file
 from ea_fairseq.commands import recipe as run_recipe
+from ea_fairseq.commands.recipe import wanted_of
+from ea_fairseq.corpus import config
 from ea_fairseq.files import sha256, write_json
 from ea_fairseq.inference.model_folder import read_model_folder
 from ea_fairseq.recipes.results.curves import read_curves
+from ea_fairseq.recipes.runs import recipe_run
 from ea_fairseq.recipes.runs.changed_settings import (
     check_when_to_stop,
     comparable,
@@ -35,9 +39,10 @@ from ea_fairseq.recipes.runs.changed_settings import (
     schedule_needs_max_update,
 )
 from ea_fairseq.recipes.runs.export_run import checkpoint_of_run
-from ea_fairseq.recipes.runs.folders import Run
+from ea_fairseq.recipes.runs.folders import Run, find_run
 from ea_fairseq.recipes.runs.report import print_results, program
 from ea_fairseq.recipes.runs.steps import Step
+from ea_fairseq.recipes.says.recipe import load_recipe
 
 STEPS = ("train", "average", "generate", "evaluate")
 
@@ -331,6 +336,109 @@ def test_an_average_of_other_checkpoints_has_no_scores(recipes, main, monkeypatc
     assert stamps == {"train.json", "average.json"}
 
 
+def test_an_average_that_was_interrupted_leaves_no_scores_of_another(recipes, main, monkeypatch):
+    run = copy_run(recipes, "transformer_lite", "interrupted")
+    options = ("--name", "interrupted", "--steps", "average")
+    for path in [run / "averaged.pt", *(run / "checkpoints").glob("checkpoint[0-9]*.pt")]:
+        path.unlink()
+
+    def stop(*_):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(recipe_run, "execute", stop)
+        assert main(recipes / "transformer_lite.yml", *options)[0] == 130
+    in_forks(monkeypatch)
+    code, output = main(recipes / "transformer_lite.yml", *options)
+    assert code == 0 and "average   is not what it was" in output and "| test set" not in output
+    assert not (run / "results.json").exists()
+
+
+def test_a_run_without_its_checkpoints_stays_as_it_is(recipes, main, monkeypatch):
+    """Cleaned, it was trained anew under the word "goes on", or lost its results."""
+    run, recipe = copy_run(recipes, "transformer_lite", "few"), recipes / "transformer_lite.yml"
+    few = ("--name", "few")
+    assert main(recipe, *few, "--clean")[0] == 0
+    epochs = results(recipes, "few")["settings"]["train"]["max-epoch"]
+    before = {path: path.read_bytes() for path in run.rglob("*.*") if path.is_file()}
+    gone = "checkpoint_last.pt: is not there any more, so that the training cannot go on"
+    for setting, words in {
+        f"max-epoch={epochs + 2}": f"{gone} with other settings (train.max-epoch: {epochs} -> ",
+        f"max-epoch={epochs - 2}": gone,
+        "average.num-epoch-checkpoints=2": "checkpoints: has no checkpoints to average any more",
+        "average=null": "checkpoint_best.pt: is not there any more",
+    }.items():
+        code, output = main(recipe, *few, "--set", setting)
+        assert code == 1 and words in output.strip().splitlines()[-1]
+    assert {path: path.read_bytes() for path in run.rglob("*.*") if path.is_file()} == before
+    code, output = main(recipe, *few)
+    assert code == 0 and output.count("done before") == len(STEPS)
+
+    # One of a longer training beside old ones, of which the average would have been.
+    (run / "steps" / "train.json").unlink()
+    for number in (1, 2, 3):
+        (run / "checkpoints" / f"checkpoint{number}.pt").touch()
+    code, output = main(recipe, *few, "--steps", "train")
+    assert code == 1 and gone in output.strip().splitlines()[-1]
+
+
+def test_no_results_without_an_end_of_the_training(recipes, main):
+    run = copy_run(recipes, "transformer_lite", "begun")
+    (run / "results.json").unlink()
+    (run / "steps" / "train.json").unlink()
+    code, output = main(recipes / "transformer_lite.yml", "--name", "begun", "--steps", "evaluate")
+    assert code == 0 and "Traceback" not in output and "| test set" not in output
+    assert not (run / "results.json").exists()
+
+
+def test_throwing_away_keeps_the_settings_to_the_last(recipes, main, monkeypatch):
+    """Killed in between, checkpoints of other settings were gone on from."""
+    run = copy_run(recipes, "transformer_lite", "away")
+    removed = []
+
+    def remove(path, *_):
+        removed.append(path.name)
+        if path.name == "checkpoints":
+            assert (run / "steps" / "train.json").exists()
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(recipe_run.shutil, "rmtree", remove)
+    options = ("--name", "away", "--fresh", "--set", "lr=0.002")
+    code, output = main(recipes / "transformer_lite.yml", *options)
+    assert code == 130 and "steps" not in removed
+    assert output.strip().splitlines()[-1] == "stopped; without --fresh it goes on from here"
+
+
+def test_other_content_of_what_a_training_read_is_told(recipes, main, tmp_path):
+    run = copy_run(recipes, "transformer_lite", "own")
+    recipe = replace(load_recipe(recipes / "transformer_lite.yml"), user_dir=tmp_path)
+    (tmp_path / "__init__.py").write_text("a = 1\n")
+    corpus = config.load(recipe.corpus)
+    found = find_run(recipe, corpus, recipes.parent / "work", "own", 1)
+    found = replace(found, data=recipes.parent / "work" / "data" / "tiny.de-en")
+
+    def files(**options):
+        sections = recipe.sections | {"train": recipe.options("train") | options}
+        other = replace(recipe, sections=sections)
+        work = recipe_run.RecipeRun(other, corpus, found, wanted_of(args), None)
+        return work._files()
+
+    args = run_recipe.make_parser().parse_args([])
+    first = files()
+    assert list(first) == ["--user-dir"] and files() == first
+    (tmp_path / "__init__.py").write_text("a = 2\n")
+    assert files() != first
+    weights = tmp_path / "weights.pt"
+    weights.write_text("1")
+    assert files(**{"finetune-from-model": str(weights)})["finetune-from-model"] == sha256(weights)
+
+    stamp = json.loads((run / "steps" / "train.json").read_text())
+    assert stamp["files"] == {}
+    write_json(run / "steps" / "train.json", stamp | {"files": first})
+    code, output = main(recipes / "transformer_lite.yml", "--name", "own")
+    assert code == 0 and f"warning: {run}: --user-dir" in output and "has other content" in output
+
+
 def test_fewer_kept_checkpoints_than_are_averaged_are_other_settings():
     def settings(kept, averaged, option="keep-last-epochs"):
         train = {"lr": 1, option: kept, "log-interval": kept}
@@ -422,6 +530,18 @@ def test_the_table_over_seeds_gives_mean_and_deviation(recipes, tmp_path, capsys
     print_results(runs)
     # The deviation of two values is their distance over the square root of two.
     assert f"31.50 ± {3 / 2**0.5:.2f} |" in capsys.readouterr().out
+
+
+def test_seeds_that_were_trained_on_other_text_have_no_mean(recipes, main):
+    for seed in (1, 2):
+        folder = seed_folder(recipes, "text").with_name(f"seed{seed}")
+        shutil.copytree(seed_folder(recipes, "transformer_lite"), folder)
+    kept = json.loads((folder / "text" / "corpus.json").read_text())
+    kept["prepared"]["inputs"]["train.de"] = "0" * 64
+    write_json(folder / "text" / "corpus.json", kept)
+    work = ["--work-dir", str(recipes.parent / "work")]
+    command = [str(recipes / "transformer_lite.yml"), *work, "--name", "text", "--seeds", "1", "2"]
+    assert run_recipe.main([*command, "--steps", "evaluate"]) == 1
 
 
 def test_a_finished_run_whose_logs_or_scores_were_deleted_is_whole_again(recipes, main):
@@ -606,13 +726,16 @@ def as_installed(arguments):
     return run_recipe.run()
 
 
-def test_told_to_stop_the_runner_lets_the_training_save(recipes):
-    endless = ("--name", "stopped", "--set", "max-epoch=100000", "--steps", "train")
+@pytest.mark.parametrize("ending", [signal.SIGTERM, signal.SIGHUP])
+def test_told_to_stop_the_runner_lets_the_training_save(recipes, ending):
+    """By a job manager, or by a terminal that is closed."""
+    name = f"stopped{ending}"
+    endless = ("--name", name, "--set", "max-epoch=100000", "--steps", "train")
     options = arguments(recipes / "transformer_lite.yml", *endless)
     child = Fork(as_installed, *options)
-    folder = seed_folder(recipes, "stopped")
+    folder = seed_folder(recipes, name)
     wait_for((folder / "checkpoints" / "checkpoint_last.pt").exists)
-    child.terminate()
+    os.kill(child.pid, ending)
     assert child.wait() == 130
     output = (child.stdout.read() + child.stderr.read()).decode()
     assert output.strip().splitlines()[-1] == "stopped; the same command goes on from here"

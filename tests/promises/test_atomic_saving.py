@@ -235,8 +235,12 @@ def test_a_validation_without_a_score_stops_the_training_and_is_never_the_best(t
 
 @pytest.mark.parametrize(
     "send, number, status",
-    [(os.killpg, signal.SIGINT, 130), (os.kill, signal.SIGTERM, 143)],
-    ids=["ctrl-c", "sigterm"],
+    [
+        (os.killpg, signal.SIGINT, 130),
+        (os.kill, signal.SIGTERM, 143),
+        (os.killpg, signal.SIGHUP, 129),
+    ],
+    ids=["ctrl-c", "sigterm", "closed terminal"],
 )
 def test_signal_saves_and_stops_and_it_goes_on(tmp_path, uninterrupted, number, status, send):
     """Sent to the command, or as a terminal and job managers do, to all of its processes."""

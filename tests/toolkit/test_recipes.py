@@ -197,6 +197,34 @@ def test_overrides_name_train_or_a_section_and_keep_their_type(tmp_path):
     assert recipe.sections["average"] is None
 
 
+@pytest.mark.parametrize("number", ["010", "1:30", "-007", "0:01.5"])
+def test_numbers_that_yaml_reads_otherwise_are_refused(tmp_path, number):
+    write_yaml(tmp_path / "a.yml", {"corpus": "c.yml", "train": {"lr": 1}})
+    with pytest.raises(ValueError, match=f"^--set lr={number}: {number} would be read as another"):
+        load_recipe(tmp_path / "a.yml", [f"lr={number}"])
+    assert load_recipe(tmp_path / "a.yml", ["lr=0.10"]).options("train") == {"lr": 0.1}
+
+
+@pytest.mark.parametrize(
+    ("options", "named"),
+    [
+        (["no-save=true"], "'train: no-save' is true: there would be no model to score"),
+        (["no-epoch-checkpoints=true"], "'train: no-epoch-checkpoints' is true: 'average: num-ep"),
+        (["disable-validation=true", "average=null"], "'train: disable-validation' is true: aver"),
+    ],
+)
+def test_a_training_that_keeps_nothing_to_score_is_refused(options, named):
+    recipe = load_recipe(MULTI30K / "ea_transformer_lite.yml", options)
+    with pytest.raises(ValueError, match=named):
+        check_recipe(recipe, load_corpus(recipe.corpus))
+
+
+def test_the_last_override_wins_one_that_is_repeated_too(tmp_path):
+    write_yaml(tmp_path / "a.yml", {"corpus": "c.yml", "train": {"lr": 1}})
+    recipe = load_recipe(tmp_path / "a.yml", ["lr=0.001", "lr=0.002", "lr=0.001"])
+    assert recipe.options("train") == {"lr": 0.001}
+
+
 def test_switches_become_flags_or_nothing():
     options = {"fp16": True, "no-save": False, "patience": None, "beam": 5, "betas": "(0.9, 0.98)"}
     assert as_arguments(options) == ["--fp16", "--beam=5", "--betas=(0.9, 0.98)"]
@@ -223,6 +251,7 @@ train: {kernel-size: 3}                 | nearest: ea-kernel-size
 train: {gradient-acumulation: 2}        | nearest: update-freq
 train: {share-all-embeddings: 1}        | switch ; true, false
 train: {dropout: true}                  | takes a value
+train: {dropout: off}                   | 'train: dropout' ; takes a value, not false: write null
 train: {ea-kernel-size: 4}              | --ea-kernel-size ; odd ; '4'
 train: {ea-convolution: both}           | --ea-convolution ; encoder-decoder
 train: {optimizer: adaam}               | 'adaam' ; adam

@@ -146,6 +146,20 @@ def test_reports_of_unfinished_runs_are_left_out_and_the_others_kept(tmp_path):
     assert done.stdout.count("left out: ") == 3 * 4 - 1 + 1 + 1 + 1 + 2 * 13
 
 
+def test_kept_runs_that_differ_stop_neither_the_others_nor_the_report(tmp_path):
+    python = tmp_path / "python"
+    python.write_text('#!/bin/sh\ncase "$*" in *keep_runs.py*de-en*) exit 1 ;; esac')
+    python.chmod(python.stat().st_mode | stat.S_IXUSR)
+    for pair in ("de-en", "en-de"):
+        (tmp_path / "work" / "runs" / f"multi30k.{pair}" / "a").mkdir(parents=True)
+    done = reproduce("keep", "report", "--work-dir", str(tmp_path / "work"), python=python)
+    assert done.returncode == 1
+    assert "multi30k.en-de/translations" in done.stdout and "compare_many.py" in done.stdout
+    (command,) = [words for name, words in commands("report", "--work-dir", str(tmp_path))
+                  if name == "scripts/compare_many.py"]  # fmt: skip
+    assert command[0] == str(tmp_path / "runs" / "multi30k.de-en")
+
+
 def test_reports_are_of_the_seeds_that_both_models_have_finished(tmp_path):
     runs = tmp_path / "runs" / "multi30k.de-en"
     pair = [runs / f"{name}.epochs_22" for name in ("transformer_lite", "ea_transformer_lite")]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import re
 import shutil
@@ -13,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from ...corpus.config import Corpus
+from ...fairseq_options.table import known_of
 from ...files import read_json, sha256, write_json
 from ..results.differences import differences, listed
 from ..says import paths
@@ -99,7 +101,8 @@ class RecipeRun:
                     )
                 self._do_step(step)
             before = step
-        finished = self.steps["evaluate"].is_done() and not self._lost(self.steps["evaluate"])
+        finished = self.steps["train"].stamp.exists() and self.steps["evaluate"].is_done()
+        finished = finished and not self._lost(self.steps["evaluate"])
         if finished and not self.run.results.exists():
             write_json(self.run.results, self._results())
         return finished
@@ -118,23 +121,30 @@ class RecipeRun:
         if step.is_done() and not self._lost(step):
             if step.name == "train":  # for a run of an earlier version
                 keep_text(self.run.folder, self.run.data, self.corpus)
+                self._warn_of_other_files(step)
             print(f"{step.name:9} done before ({duration(step.seconds())})", flush=True)
             return
         goes_on = step.name == "train"
         if goes_on:
             self._check_training_goes_on(step)
             keep_text(self.run.folder, self.run.data, self.corpus)
+            self._warn_of_other_files(step)
+        if step.name == "average":
+            self._check_checkpoints()
         if changes := step.changes():
             again = "goes on" if goes_on else "again"
             print(f"{step.name:9} {again}, settings changed: {listed(changes)}", flush=True)
         self.run.results.unlink(missing_ok=True)
-        averaged = step.facts().get("averaged")
-        step.start(goes_on)
+        # An attempt that did not end has what the last one that did had made.
+        averaged = step.noted("averaged")
+        files = (step.noted("files") or self._files()) if goes_on else None
+        step.start(goes_on, averaged=averaged, files=files)
         self._work(step.name)
         facts: dict[str, Any] = {"versions": versions()}
         if step.name == "train":  # its log may be thrown away later
             facts["parameters"] = count_parameters(step.log)
             facts["threads"] = self.environment.get("OMP_NUM_THREADS")
+            facts["files"] = read_json(step.started).get("files", {})
         if step.name == "average" and self.recipe.sections["average"] is not None:
             facts["averaged"] = sha256(self.run.averaged)
             if averaged not in (None, facts["averaged"]):
@@ -164,6 +174,45 @@ class RecipeRun:
                 return False
         return not all(path.exists() for path in made.get(step.name, []))
 
+    def _files(self) -> dict[str, str]:
+        """SHA-256 of what a training reads beside its data: own code, files that options name."""
+        found = {}
+        if self.recipe.user_dir != paths.USER_DIR:
+            code = hashlib.sha256()
+            for path in sorted(self.recipe.user_dir.rglob("*.py")):
+                code.update(f"{path.relative_to(self.recipe.user_dir)}\0".encode())
+                code.update(path.read_bytes())
+            found["--user-dir"] = code.hexdigest()
+        for option, value in self.recipe.options("train").items():
+            if known_of(option).text == "a file" and Path(str(value)).is_file():
+                found[option] = sha256(Path(value))
+        return found
+
+    def _warn_of_other_files(self, step: Step) -> None:
+        """Say what is no more what the training began with; whether that matters is not known."""
+        now = self._files()
+        for name, before in (step.noted("files") or {}).items():
+            if now.get(name) != before:
+                value = self.recipe.options("train").get(name, self.recipe.user_dir)
+                print(
+                    f"warning: {self.run.folder}: {name} {value} has other content than when this "
+                    "training began; for a training with it choose --name OTHER",
+                    file=sys.stderr,
+                )
+
+    def _check_checkpoints(self) -> None:
+        """Refuse to average what is not there, before anything of an earlier average is void."""
+        best = self.run.checkpoints / "checkpoint_best.pt"
+        if self.recipe.sections["average"] is None:
+            if not best.exists():
+                raise ValueError(f"{best}: is not there any more, or the training wrote none")
+        elif not any(path != best for path in self.run.checkpoints.glob("checkpoint*.pt")):
+            raise ValueError(
+                f"{self.run.checkpoints}: has no checkpoints to average any more: the settings of "
+                "the average that is there still hold; for another one train anew, with --name "
+                "OTHER or --fresh"
+            )
+
     def _check_training_goes_on(self, step: Step) -> None:
         """Refuse settings with which a training that has begun cannot end."""
         changes = step.changes()
@@ -177,13 +226,25 @@ class RecipeRun:
                 f"{self.run.folder}: was trained with other settings ({listed(changes)}); "
                 "choose --name OTHER to keep it or --fresh to throw it away"
             )
+        others = list(self.run.checkpoints.glob("checkpoint*.pt"))
+        last = self.run.checkpoints / "checkpoint_last.pt"
+        # Stopped over its first checkpoint, a training has that one, or the best one too.
+        if last not in others and (len(others) > 2 or (changes and step.stamp.exists())):
+            raise ValueError(
+                f"{last}: is not there any more, so that the training cannot go on"
+                + (f" with other settings ({listed(changes)})" if changes else "")
+                + "; choose --name OTHER to train anew beside it, or --fresh to throw it away"
+            )
         if changes:
             old = read_json(step.started)["settings"]["train"]
             check_when_to_stop(self.run.checkpoints, old, step.settings["train"])
 
     def _clear(self) -> None:
-        """Remove everything but the lock that is held."""
-        for entry in self.run.folder.iterdir():
+        """Remove everything but the lock that is held.
+
+        What says how the checkpoints were made goes last: it must not be missing beside some.
+        """
+        for entry in sorted(self.run.folder.iterdir(), key=lambda entry: entry.name == "steps"):
             if entry.is_dir():
                 shutil.rmtree(entry)
             elif entry.name != ".lock":
@@ -209,8 +270,6 @@ class RecipeRun:
                 os.replace(generated.with_name(f"generate-{subset}.txt"), generated)
 
     def _use_best_checkpoint(self) -> None:
-        if not self.run.model(self.recipe).exists():
-            raise ValueError(f"{self.run.model(self.recipe)}: training wrote no best checkpoint")
         # Of other settings, and what takes a run's model takes its average where there is one.
         self.run.averaged.unlink(missing_ok=True)
         shutil.rmtree(self.run.model_folder, ignore_errors=True)  # newer than the best checkpoint

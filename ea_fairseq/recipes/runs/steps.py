@@ -51,11 +51,12 @@ class Step:
     def _differences(self, path: Path) -> dict[str, str]:
         return differences(comparable(read_json(path)["settings"]), comparable(self.settings))
 
-    def start(self, goes_on: bool = False) -> None:
+    def start(self, goes_on: bool = False, **notes: Any) -> None:
         """Note the settings and the time that earlier attempts took.
 
         Args:
             goes_on: earlier attempts count though the settings changed
+            notes: what `noted` gives from now on
         """
         seconds = 0.0
         # What was finished and is done again takes its time anew.
@@ -67,6 +68,7 @@ class Step:
             seconds = before["earlier_seconds"] + max(0.0, last - before["began"])
         self.stamp.unlink(missing_ok=True)
         content = {"settings": self.settings, "began": time.time(), "earlier_seconds": seconds}
+        content |= {name: note for name, note in notes.items() if note}
         # For this attempt's own time, which a clock that is set meanwhile does not change.
         write_json(self.started, content | {"monotonic": time.monotonic()})
 
@@ -79,6 +81,11 @@ class Step:
     def facts(self) -> dict[str, Any]:
         """What the stamp says; nothing where there is none."""
         return read_json(self.stamp) if self.stamp.exists() else {}
+
+    def noted(self, name: str) -> Any:
+        """A fact of the last attempt that ended, or what the last one began with; None without."""
+        began = read_json(self.started) if self.started.exists() else {}
+        return self.facts().get(name) or began.get(name)
 
     def seconds(self) -> float | None:
         """Time that the step took, all attempts together."""

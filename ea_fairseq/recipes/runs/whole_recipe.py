@@ -13,7 +13,7 @@ from ...corpus.config import Corpus
 from ...corpus.inputs import local_files
 from ...files import locked, read_json
 from ..results.curves import read_curves
-from ..results.differences import differences
+from ..results.differences import differences, listed
 from ..says import paths
 from ..says.averaging import fewer_than_asked_for
 from ..says.recipe import Recipe
@@ -102,6 +102,13 @@ def finish(recipe: Recipe, corpus: Corpus, runs: list[Run], wanted: Wanted) -> R
         with locked(ensemble.folder) as lock:
             work = EnsembleRun(recipe, corpus, ensemble, wanted, lock)
             work.do(list(work.steps), wanted.fresh)
+    for run in runs[1:]:
+        prepared = [{"data": trained_on(one.folder)} for one in (runs[0], run)]
+        if changes := differences(*prepared):
+            raise ValueError(
+                f"{run.folder}: was trained on other data than {runs[0].folder.name} "
+                f"({listed(changes)}): they have no mean; give the --seeds to show"
+            )
     print_results(runs)
     if ensemble is not None:
         print_results([ensemble])

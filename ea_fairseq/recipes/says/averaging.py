@@ -40,8 +40,11 @@ def fewer_than_asked_for(recipe: Recipe) -> list[str]:
 def _of_epochs(train: dict, wanted: int) -> list[str]:
     found = []
     epochs, patience = limit(train.get("max-epoch")), limit(train.get("patience"))
-    if epochs and epochs < wanted:
-        found.append(f"max-epoch {epochs}: {_shown(epochs)} of epochs to average, not {wanted}")
+    interval = limit(train.get("save-interval")) or 1
+    if epochs and epochs // interval < wanted:
+        every = f", saved every {interval}" if interval > 1 else ""
+        there = _shown(epochs // interval)
+        found.append(f"max-epoch {epochs}{every}: {there} of epochs to average, not {wanted}")
     elif patience and patience + 1 < wanted:
         found.append(
             f"patience {patience}: stopped early, as soon as after epoch {patience + 1}, there are "

@@ -50,6 +50,7 @@ def check_recipe(recipe: Recipe, corpus: Corpus) -> None:
     if recipe.task is TRANSLATION:
         _check_subwords(recipe, corpus)
         _check_case(recipe, corpus)
+    _check_saved(recipe)
     _check_average(recipe)
 
 
@@ -93,6 +94,19 @@ def _check_case(recipe: Recipe, corpus: Corpus) -> None:
             f"{recipe.file}: 'evaluate: lowercase' must be true for a corpus with tokenize: "
             "{lowercase: true}: each capital letter of the references would count as a mistake"
         )
+
+
+def _check_saved(recipe: Recipe) -> None:
+    """Check that the training keeps what is averaged or scored."""
+    train = recipe.options("train")
+    without = {"no-save": "there would be no model to score"}
+    if recipe.sections["average"] is None:
+        without["disable-validation"] = "average: null takes the best checkpoint, and none is best"
+    elif recipe.options("average").get("num-epoch-checkpoints"):
+        without["no-epoch-checkpoints"] = "'average: num-epoch-checkpoints' takes those of epochs"
+    for option, reason in without.items():
+        if train.get(option):
+            raise ValueError(f"{recipe.file}: 'train: {option}' is true: {reason}")
 
 
 def _check_average(recipe: Recipe) -> None:
@@ -194,8 +208,9 @@ def _check_section(recipe: Recipe, section: str, user_dir: Path) -> None:
             )
         if action.nargs == 0 and not isinstance(value, bool):
             raise ValueError(f"{where} is a switch: choose from true, false; not {value!r}")
-        if action.nargs not in (0, "?") and value is True:
-            raise ValueError(f"{where} takes a value, not true")
+        if action.nargs not in (0, "?") and isinstance(value, bool):
+            leave = "" if value else ": write null to leave it out"
+            raise ValueError(f"{where} takes a value, not {str(value).lower()}{leave}")
         check_settable(action, value, where)
     words = _fixed(section, user_dir) + as_arguments(options)
     args = _parse(_parser(section), words, recipe, section)

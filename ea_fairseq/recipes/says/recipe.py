@@ -92,11 +92,11 @@ def load_recipe(path: str | Path, overrides: list[str] | None = None) -> Recipe:
         ValueError: unknown sections or keys, bases that lead in a circle, unreadable YAML.
     """
     path = Path(path)
-    parsed = {f"--set {override}": _parse_override(override) for override in overrides or []}
-    for origin, content in parsed.items():  # what is wrong in itself is said before files are read
+    parsed = [(f"--set {override}", _parse_override(override)) for override in overrides or []]
+    for origin, content in parsed:  # what is wrong in itself is said before files are read
         _merge({"values": {}, "origin": {}}, content, origin)
     merged = _load_merged(path, (), [])
-    for origin, content in parsed.items():
+    for origin, content in parsed:
         _merge(merged, content, origin)
     if "corpus" not in merged["values"]:
         raise ValueError(f"{_written(path)}: neither it nor its bases have 'corpus: <corpus.yml>'")
