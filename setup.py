@@ -1,5 +1,6 @@
 """Package metadata; tested versions are pinned in requirements.txt, ranges stand here."""
 
+import shutil
 from pathlib import Path
 
 from setuptools import find_packages, setup
@@ -27,6 +28,8 @@ class BuildWithRecipes(build_py):
     """Puts recipes and scripts into the wheel, of which the tree thus has one copy."""
 
     def run(self):
+        if not self.editable_mode:  # an earlier build's copies of what is gone by now
+            shutil.rmtree(Path(self.build_lib, "ea_fairseq"), ignore_errors=True)
         super().run()
         for source, target in self._carried():
             self.mkpath(str(target.parent))

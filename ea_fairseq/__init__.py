@@ -42,4 +42,10 @@ if _is_user_dir():
 def __getattr__(name: str) -> Any:
     if name not in _MODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f".inference.{_MODULES[name]}", __name__), name)
+    try:
+        module = import_module(f".inference.{_MODULES[name]}", __name__)
+    except ModuleNotFoundError as error:
+        raise ImportError(
+            f"{name} needs {error.name}: pip install ea_fairseq, with what it requires"
+        ) from error
+    return getattr(module, name)

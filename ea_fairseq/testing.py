@@ -28,6 +28,7 @@ from .attention.cached_heads import CachedHeads, append, keep_source, read, reor
 from .attention.contract import AttentionArgs, Place, Projected, scaled_products
 from .attention.options import ATTENTIONS, as_text, listed
 from .attention.variants import VARIANTS
+from .errors import perhaps_meant
 
 #: No two of these are equal, and none is a length: what confuses dimensions is seen.
 BATCH, HEADS, HEAD_DIM, LAYERS = 7, 4, 2, 3
@@ -53,6 +54,9 @@ def check_variant(variant: str, oracle: Oracle | None = None) -> None:
         AssertionError: naming variant, options, attention, padding and layer, and what differs by
             how much
     """
+    if variant not in VARIANTS:
+        near = perhaps_meant(variant, VARIANTS)
+        raise AssertionError(f"{variant}: no such variant{near} (register it first)")
     found = list(cases(variants=[variant]))
     assert found, (
         f"{variant}: nothing to check: it serves {listed(VARIANTS[variant].serves) or 'nothing'} "

@@ -7,6 +7,9 @@ from typing import Any
 from .contract import LogitTransform, Place
 from .options import ATTENTIONS, VariantOptions, flag, listed
 
+#: Of architectures, as the papers have them.
+SIZES = ("lite", "base")
+
 
 @dataclass(frozen=True)
 class Architecture:
@@ -120,7 +123,22 @@ def _check_options(variant: Variant) -> None:
                 f"does, and reads the default {item.default!r}: {type(error).__name__}: {error}"
             ) from error
     known = [item.name for item in fields(variant.options)]
-    for what, cases in (("cases", variant.cases), ("neutral", [variant.neutral or {}])):
+    if clashing := {"variant", "scores", "branch"}.intersection(known):
+        raise ValueError(
+            f"variant {variant.name}: {variant.options.__name__}.{min(clashing)}: the name is "
+            f"taken, by {flag(min(clashing))}"
+        )
+    for architecture in variant.architectures:
+        if architecture.size not in SIZES:
+            raise ValueError(
+                f"variant {variant.name}: architecture {architecture.name}: size is "
+                f"{architecture.size!r}: choose from {', '.join(SIZES)}"
+            )
+    for what, cases in (
+        ("cases", variant.cases),
+        ("neutral", [variant.neutral or {}]),
+        ("architectures", [architecture.options for architecture in variant.architectures]),
+    ):
         for name in {name for case in cases for name in case}:
             if name not in known:
                 raise ValueError(

@@ -6,6 +6,7 @@ import argparse
 import sys
 from pathlib import Path
 
+from ..errors import check_package
 from ..files import check_outputs
 from ..recipes.results.curves import read_curves
 from ..recipes.results.systems import check_runs
@@ -31,6 +32,7 @@ def _plot(args: argparse.Namespace) -> None:
     if args.output.suffix not in (".png", ".pdf"):
         raise ValueError(f"--output {args.output}: choose a name in .png or .pdf")
     check_outputs({"--output": args.output})
+    check_package("matplotlib")
     folders = {path: seeds_of(path, args.seeds) for path in args.run}
     for seeds in folders.values():
         if len(seeds) > 1:

@@ -9,9 +9,10 @@ Replaced in fairseq:
   depends on the epoch in which the process started. A training resumed in epoch 2 or later thus
   saw other batches than one that was never stopped, and ended with other weights. Here batches
   that are kept for all epochs are always those of a start in epoch 1.
-- ``np`` in ``data.token_block_dataset`` and ``data.language_pair_dataset``: both ask for
-  ``np.compat.long``, which numpy 2 has not. Without it no text can be cut at the ends of its lines
-  (``--sample-break-mode eos``), nor batches be padded to a few lengths (``--num-batch-buckets``).
+- ``np`` in ``data.token_block_dataset``, ``data.language_pair_dataset`` and ``data.data_utils``:
+  they ask for ``np.compat.long``, and for ``percentile`` with ``interpolation``, which numpy 2 has
+  not. Without them no text can be cut at the ends of its lines (``--sample-break-mode eos``), nor
+  batches be padded to a few lengths (``--num-batch-buckets``).
 - ``TokenBlockDataset.__getitem__``: of a text whose first line is empty, each reading warned that a
   number overflows: the end of a piece that no model asks for lies before the beginning, where
   numpy 2 keeps it an unsigned number.
@@ -75,6 +76,14 @@ def _same_batches_after_restart(original: Any, self: FairseqTask, *args: Any, **
 if not hasattr(np, "compat"):
     with_long = module_with(np, compat=SimpleNamespace(long=np.int64))
     token_block_dataset.np = language_pair_dataset.np = with_long
+
+
+def _percentile(values: Any, percent: Any, interpolation: str) -> Any:
+    return np.percentile(values, percent, method=interpolation)
+
+
+if "interpolation" not in inspect.signature(np.percentile).parameters:
+    data_utils.np = module_with(np, percentile=_percentile)
 
 
 @around(TokenBlockDataset, "__getitem__")

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from ..attention.options import ATTENTIONS
-from ..errors import UserError
+from ..errors import UserError, check_package
 from ..files import check_folder_of, check_output, new_file
 from .map_views import VIEWS, View, axis_tokens, layer_views, of_head, of_number
 from .translator import Part, Translator
@@ -51,12 +51,13 @@ def check_picture(output: Path) -> None:
     """Refuse a name that no picture can have, before the work.
 
     Raises:
-        UserError: naming it and the choices.
+        UserError: naming it and the choices; or matplotlib is not installed.
     """
     if output.suffix not in FORMATS:
         raise UserError(f"{output}: choose a name in {', '.join(FORMATS)}")
     check_output(output)
     check_folder_of(output)
+    check_package("matplotlib")
 
 
 def plot_attention(

@@ -7,6 +7,7 @@ from typing import Any, Optional
 
 import numpy as np
 import torch
+from fairseq import utils
 from fairseq.criterions import register_criterion
 from fairseq.criterions.label_smoothed_cross_entropy import (
     LabelSmoothedCrossEntropyCriterion,
@@ -82,6 +83,17 @@ class SyntaxGuidedCriterion(LabelSmoothedCrossEntropyCriterion):
         if syntax_lambda > 0 and not syntax_hints:
             raise UserError(
                 f"--criterion {NAME} needs --syntax-hints FILE, or --syntax-lambda 0 without them"
+            )
+        options = getattr(task, "args", None) or getattr(task, "cfg", None)
+        data, buckets = (getattr(options, name, None) for name in ("data", "num_batch_buckets"))
+        if syntax_lambda > 0 and data and len(utils.split_paths(data)) > 1:
+            raise UserError(
+                f"--syntax-hints {syntax_hints}: is for the sentences of one folder, not of {data}"
+            )
+        if syntax_lambda > 0 and buckets:
+            raise UserError(
+                f"--num-batch-buckets {buckets} cannot be combined with --criterion {NAME}: it "
+                "pads sentences before they are compared with their hints"
             )
         self.weight = syntax_lambda
         self.path = syntax_hints

@@ -164,6 +164,17 @@ def test_what_a_killed_compilation_left_goes_when_it_is_old(load, copying, tmp_p
 
 
 @needs_compiler
+def test_what_another_compilation_has_just_removed_is_no_error(load, copying, monkeypatch):
+    glob, gone = Path.glob, Path("/nowhere/another.tmp")
+
+    def found(folder, pattern):
+        return [*glob(folder, pattern), *([gone] if pattern == "*.tmp" else [])]
+
+    monkeypatch.setattr(Path, "glob", found)
+    assert load()[0]
+
+
+@needs_compiler
 def test_several_processes_may_build_at_once(load, copying, tmp_path):
     assert all(said.startswith("(True") for said in in_children(4, lambda: str(load())))
     assert "compiling" not in load()[1]

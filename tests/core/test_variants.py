@@ -11,6 +11,7 @@ from torch import nn
 from ea_fairseq import testing as contract
 from ea_fairseq.attention.contract import AttentionArgs, mix_heads
 from ea_fairseq.attention.options import fraction, option, positive, positive_integer
+from ea_fairseq.attention.registry import Architecture
 from ea_fairseq.attention.variants import (
     VARIANTS,
     LogitTransform,
@@ -134,6 +135,16 @@ def with_width(default, parse):
     return {"options": Options}
 
 
+@dataclass(frozen=True)
+class Branch(VariantOptions):
+    branch: float = option(1.0, fraction, "B", "a branch")
+
+
+def with_architecture(size, options=None):
+    """An architecture of a variant's own."""
+    return {"architectures": (Architecture("wrong_lite", size, options or {}),)}
+
+
 UNREADABLE = "Options.width: its parse takes the option's name and a value"
 
 
@@ -149,6 +160,16 @@ UNREADABLE = "Options.width: its parse takes the option's name and a value"
         ),
         ({"cases": ({"strat": 1.0},)}, "wrong: cases: 'strat' is no option of"),
         ({"neutral": {"strat": 1.0}}, "wrong: neutral: 'strat' is no option of"),
+        # The model was trained with the option's default.
+        (
+            with_architecture("lite", {"strat": 1.0}),
+            "wrong: architectures: 'strat' is no option of",
+        ),
+        (
+            with_architecture("large"),
+            "wrong: architecture wrong_lite: size is 'large': choose from",
+        ),
+        ({"options": Branch}, "wrong: Branch.branch: the name is taken, by --ea-branch"),
         (with_width(1.0, lambda value: float(value)), f"wrong: {UNREADABLE}"),
         (with_width(1.0, float), f"wrong: {UNREADABLE}"),
         (with_width(2.0, fraction), f"wrong: {UNREADABLE}.* 2.0: UserError: --ea-width must be"),
@@ -449,3 +470,8 @@ def test_the_contract_passes_no_variant_of_which_it_checks_nothing(missing, monk
     monkeypatch.setitem(VARIANTS, "empty", replace(VARIANTS["plain"], name="empty", **missing))
     with pytest.raises(AssertionError, match="^empty: nothing to check: it serves "):
         contract.check_variant("empty")
+
+
+def test_a_misspelt_variant_is_named_with_the_nearest():
+    with pytest.raises(AssertionError, match="^evolvin: no such variant: perhaps .* evolving"):
+        contract.check_variant("evolvin")

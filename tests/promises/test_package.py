@@ -1,6 +1,8 @@
 """The built package, installed away from the clone, holds all that its commands need."""
 
 import re
+import shutil
+import subprocess
 import sys
 import tarfile
 import zipfile
@@ -51,6 +53,28 @@ def test_every_recipe_is_named_from_any_folder_and_makes_its_files_there(tmp_pat
     assert {p.rsplit("/", 1)[1] for p in programs} >= {"prepare.py", "average_checkpoints.py"}
     assert all(program.startswith(str(installed())) for program in programs)
     assert str(ROOT) not in output.replace(sys.prefix, "") and not any(tmp_path.iterdir())
+
+
+def test_what_is_gone_from_the_tree_is_gone_from_the_next_build(tmp_path):
+    for name in ("setup.py", "README.md"):
+        shutil.copy(ROOT / name, tmp_path)
+    shutil.copytree(ROOT / "scripts", tmp_path / "scripts")
+    package = tmp_path / "ea_fairseq"
+    package.mkdir()
+    for name in ("__init__.py", "old.py"):
+        (package / name).touch()
+    build = [sys.executable, "setup.py", "-q", "build_py"]
+    subprocess.run(build, cwd=tmp_path, check=True)
+    (package / "old.py").rename(package / "new.py")
+    subprocess.run(build, cwd=tmp_path, check=True)
+    built = tmp_path / "build" / "lib" / "ea_fairseq"
+    assert {path.name for path in built.glob("*.py")} == {"__init__.py", "new.py"}
+
+
+def test_a_library_that_trained_models_need_is_named():
+    program = "import sys; sys.modules['sacremoses'] = None; from ea_fairseq import Translator"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert done.stderr.splitlines()[-1].startswith("ImportError: Translator needs sacremoses: pip")
 
 
 def test_every_script_of_the_wheel_runs_there_and_those_that_the_package_names_are_in_it(tmp_path):

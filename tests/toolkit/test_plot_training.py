@@ -2,6 +2,7 @@
 
 import json
 import logging
+import sys
 
 import pytest
 from fairseq.logging import progress_bar as bars
@@ -262,6 +263,14 @@ def line(time, text):
 def record(time, tag, updates, **more):
     """What was logged after so many updates."""
     return line(time, f"{tag} | {json.dumps({'loss': '3.0', 'num_updates': str(updates), **more})}")
+
+
+@pytest.mark.parametrize("package", ["matplotlib", "tensorboard"])
+def test_a_package_that_is_missing_is_named(tmp_path, capsys, monkeypatch, package):
+    write_log(tmp_path / "log", FORMATS["json"], tensorboard=tmp_path / "events")
+    monkeypatch.setitem(sys.modules, package, None)  # as if it were not installed
+    line = refusal(capsys, plot.main, tmp_path / "events", "--output", tmp_path / "curves.png")
+    assert f"{package} is not installed: pip install 'ea_fairseq[recipes]'" in line
 
 
 def test_time_goes_on_over_resumed_processes_without_what_was_between(tmp_path):

@@ -2,6 +2,7 @@
 
 import dataclasses
 import math
+import sys
 from itertools import combinations
 from xml.etree import ElementTree
 
@@ -144,6 +145,12 @@ def test_a_layer_with_one_map_has_the_tokens_beside_it(monkeypatch, tmp_path):
     assert labels(axes["encoder 2 evolved"]) == [[""] * len(tokens), tokens]
     left = [axes[f"encoder {name}"].get_position().x0 for name in ("1 map", "2 evolved")]
     assert left[0] == left[1]
+
+
+def test_without_matplotlib_nothing_is_begun(monkeypatch, translator, tmp_path):
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    with pytest.raises(UserError, match="^matplotlib is not installed: pip install"):
+        plots.check_picture(tmp_path / "x.png")
 
 
 def test_one_head_some_layers_one_attention(monkeypatch, translator, tmp_path):

@@ -26,13 +26,13 @@ ROOT = Path(__file__).resolve().parents[2]
 PLAIN = {"ea_variant": "plain"}
 
 
-def criterion(tmp_path, weight=0.5, hints=HINTS, sentence_avg=False, task=None, sizes=None):
+def criterion(tmp_path, weight=0.5, hints=HINTS, sentence_avg=False, task=None, sizes=None, **cfg):
     path = tmp_path / "hints"
     if hints is not None:
         path.write_text("".join(" ".join(map(str, line)) + "\n" for line in hints))
     if task is None:
         task = TranslationTask.__new__(TranslationTask)
-    task.cfg = SimpleNamespace(train_subset="train")
+    task.cfg = SimpleNamespace(train_subset="train", **cfg)
     sizes = [len(line) + 1 for line in HINTS] if sizes is None else sizes
     task.datasets = {"train": SimpleNamespace(tgt_sizes=np.array(sizes))}
     task.tgt_dict = dictionary()
@@ -176,6 +176,8 @@ def test_it_goes_with_other_attentions(variant, tmp_path):
         ({"hints": HINTS[:2], "sizes": ()}, "2 lines, and none for sentence 3"),
         ({"weight": -1.0}, "--syntax-lambda must be a number from 0 up, not -1"),
         ({"weight": math.nan}, "--syntax-lambda must be a number from 0 up, not nan"),
+        ({"data": "bin1:bin2"}, "hints: is for the sentences of one folder, not of bin1:bin2"),
+        ({"num_batch_buckets": 4}, "--num-batch-buckets 4 cannot be combined with --criterion"),
         ({"task": SimpleNamespace(target_dictionary=dictionary())}, "needs --task translation"),
     ],
 )

@@ -4,6 +4,7 @@ A file cut short would end the process with a bus error as soon as it is loaded.
 written whole or not at all, its checksum lies beside it, and one that does not fit is built anew.
 """
 
+import contextlib
 import hashlib
 import logging
 import os
@@ -173,11 +174,12 @@ def _output(command: list[str], limit: float) -> str:
 def _remove_leftovers(folder: Path) -> None:
     """Remove what killed compilations left, but nothing that may still be in the making."""
     for leftover in folder.glob("*.tmp"):
-        if time.time() - leftover.lstat().st_mtime > 2 * LIMIT:
-            if leftover.is_dir() and not leftover.is_symlink():
-                shutil.rmtree(leftover, ignore_errors=True)
-            else:
-                leftover.unlink(missing_ok=True)
+        with contextlib.suppress(FileNotFoundError):  # of another process, which has just ended
+            if time.time() - leftover.lstat().st_mtime > 2 * LIMIT:
+                if leftover.is_dir() and not leftover.is_symlink():
+                    shutil.rmtree(leftover, ignore_errors=True)
+                else:
+                    leftover.unlink()
 
 
 def _folder() -> Path:

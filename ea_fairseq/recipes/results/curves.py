@@ -13,6 +13,8 @@ from pathlib import Path
 from statistics import mean, stdev
 from typing import Any
 
+from ...errors import check_package
+
 #: ``2026-01-01 12:00:00 | INFO | valid | epoch 001 | ...``; a progress bar may stand before it.
 _LINE = re.compile(r"\| INFO \| (train_inner|train|valid\w*) \| (.*)")
 #: When a line was logged.
@@ -228,6 +230,7 @@ def _numbers(pairs: Iterable[tuple[str, Any]]) -> dict[str, float]:
 
 
 def _from_tensorboard(folder: Path) -> Curves:
+    check_package("tensorboard")
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
     curves = Curves()
