@@ -721,7 +721,8 @@ def test_progress_bars_are_drawn_on_a_terminal_and_the_log_still_has_curves(reci
 
 
 def as_installed(arguments):
-    """The console script, to which SIGTERM is Ctrl-C."""
+    """The console script, to which SIGTERM and SIGHUP are Ctrl-C."""
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)  # under nohup it is ignored
     sys.argv[1:] = arguments
     return run_recipe.run()
 
