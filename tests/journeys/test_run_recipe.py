@@ -532,16 +532,21 @@ def test_the_table_over_seeds_gives_mean_and_deviation(recipes, tmp_path, capsys
     assert f"31.50 ± {3 / 2**0.5:.2f} |" in capsys.readouterr().out
 
 
-def test_seeds_that_were_trained_on_other_text_have_no_mean(recipes, main):
+def test_seeds_that_were_trained_on_other_text_have_no_mean(recipes, capfd):
     for seed in (1, 2):
         folder = seed_folder(recipes, "text").with_name(f"seed{seed}")
         shutil.copytree(seed_folder(recipes, "transformer_lite"), folder)
+    for path in (folder / "steps").glob("*.json"):
+        step = json.loads(path.read_text())
+        write_json(path, step | {"settings": step["settings"] | {"seed": 2}})
     kept = json.loads((folder / "text" / "corpus.json").read_text())
     kept["prepared"]["inputs"]["train.de"] = "0" * 64
     write_json(folder / "text" / "corpus.json", kept)
     work = ["--work-dir", str(recipes.parent / "work")]
     command = [str(recipes / "transformer_lite.yml"), *work, "--name", "text", "--seeds", "1", "2"]
     assert run_recipe.main([*command, "--steps", "evaluate"]) == 1
+    error = capfd.readouterr().err.splitlines()[-1]
+    assert "was trained on other data than seed1 (data.inputs.train.de: " in error
 
 
 def test_a_finished_run_whose_logs_or_scores_were_deleted_is_whole_again(recipes, main):
