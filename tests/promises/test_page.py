@@ -490,4 +490,19 @@ def test_in_a_browser(tmp_path, translators, port):
         assert page.run("return document.activeElement.getAttribute('aria-pressed')") == "true"
         page.wait("document.querySelectorAll('#maps .map').length === 4")
         assert page.run("return document.documentElement.scrollWidth <= innerWidth")
+
+        # Of models that cut a text in different places, maps are of the same sentence.
+        page.run(
+            "const piece = (...words) => ({source_words: words.map((text) => ({text})),"
+            " source_tokens: words, translations: [{tokens: ['x']}]});"
+            "current = [{name: 'ea', pieces: [piece('a'), piece('b', 'c')]},"
+            " {name: 'plain', pieces: [piece('a'), piece('b'), piece('b', 'c')]}];"
+            "chosen = {index: 1, model: 'ea'};"
+            "window.shown = [];"
+            "ask = async (path, body) => { window.shown.push(body.source_tokens.join(' '));"
+            " return {json: async () => ({views: [], rows: [], columns: []})}; };"
+            "showMaps();"
+        )
+        page.wait("window.shown.length === 2")
+        assert page.run("return window.shown") == ["b c", "b c"]
         assert page.console() == []
