@@ -218,6 +218,7 @@ def draw(found: dict[str, Statistics], output: Path) -> None:
     from matplotlib.ticker import MaxNLocator
 
     from ea_fairseq.files import new_file
+    from ea_fairseq.recipes.results.curve_pictures import named, without_formulas
 
     attentions = list(next(iter(found.values())))
     figure, axes = pyplot.subplots(
@@ -239,17 +240,14 @@ def draw(found: dict[str, Statistics], output: Path) -> None:
             for name, mark, colour in zip(found, "os", ("C0", "C1"), strict=False):
                 values = [value(layer, column) for layer in found[name][attention]]
                 numbers = range(1, len(values) + 1)
-                axis.plot(numbers, values, color=colour, marker=mark, markersize=4)
+                axis.plot(
+                    numbers, values, color=colour, marker=mark, markersize=4, label=named(name)
+                )
     for axis, attention in zip(axes[0], attentions, strict=True):
         axis.set_title(attention, fontsize=9)
     for axis in axes[-1]:
         axis.set_xlabel("layer", fontsize=8)
-    # Named here: matplotlib leaves out lines whose own label begins with _.
-    legend = axes[0][0].legend(
-        axes[0][0].lines, [f" {name}" if name[0] == "_" else name for name in found], fontsize=7
-    )
-    for text in legend.get_texts():
-        text.set_parse_math(False)
+    without_formulas(axes[0][0].legend(fontsize=7))
     figure.tight_layout()
     with new_file(output) as temporary:
         figure.savefig(temporary, format=output.suffix[1:], dpi=100)

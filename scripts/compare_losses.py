@@ -99,7 +99,7 @@ def main(argv: list[str] | None = None) -> int:
     differences = [abs(a / b - 1) for a, b in zip(now, before["losses"], strict=True)]
     worst = max(math.inf if math.isnan(found) else found for found in differences)
     print(f"largest relative difference of {args.updates} losses: {worst:.2e}")
-    return int(worst > args.tolerance)
+    return int(not worst <= args.tolerance)
 
 
 if __name__ == "__main__":

@@ -8,7 +8,6 @@ import gzip
 import logging
 import os
 import sys
-import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TextIO
@@ -103,8 +102,7 @@ def run(answer: Callable[[], Outcome], program: str) -> int:
         the exit code: 0 when every line has its answer
     """
     logging.basicConfig(format=f"{program}: %(message)s", level=logging.WARNING)
-    if threading.current_thread() is threading.main_thread():
-        end_in_order()  # what was written until then is kept
+    end_in_order()  # what was written until then is kept
     try:
         problems, unanswered = answer()
     except (ValueError, OSError) as error:

@@ -30,8 +30,11 @@ def described(description: str, script: str) -> CommandParser:
 def end_in_order() -> None:
     """Have SIGTERM, and a terminal that is closed, do what Ctrl-C does.
 
-    What runs ends through the code that leaves its files whole, and has its trainings save.
+    What runs ends through the code that leaves its files whole, and has its trainings save. Outside
+    of the main thread, where no signal can be handled, nothing is done.
     """
+    if threading.current_thread() is not threading.main_thread():
+        return
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     if signal.getsignal(signal.SIGHUP) is signal.SIG_DFL:  # nohup ignores it
         signal.signal(signal.SIGHUP, _hung_up)
@@ -59,8 +62,7 @@ def run_program(
         the exit code: 0 when all is done, 1 after an error, 130 after Ctrl-C, SIGTERM or SIGHUP
     """
     args = parser.parse_args(argv)
-    if threading.current_thread() is threading.main_thread():
-        end_in_order()
+    end_in_order()
     try:
         return work(args) or 0
     except (ValueError, OSError) as error:

@@ -199,18 +199,24 @@ def _read(path: Path, seen: tuple[Path, ...]) -> dict:
 
 def _check_columns(base: dict, delta: dict) -> None:
     """Refuses to exchange the languages of files whose columns they name."""
-    before, after = base, base | delta
+    files = base.get("files")
+    if "files" in delta or not isinstance(files, dict):  # of another type: refused by _check_types
+        return
+    after = base | delta
+    columns = [
+        (split, part.get("path"))
+        for split, value in files.items()
+        for part in (value if isinstance(value, list) else [value])
+        if isinstance(part, dict) and part.get("format") == "tsv"
+    ]
     for key, other in (("source_lang", "target_lang"), ("target_lang", "source_lang")):
-        if after.get(key) is None or after[key] != before.get(other) or "files" in delta:
-            continue
-        for split, value in base.get("files", {}).items():
-            for part in value if isinstance(value, list) else [value]:
-                if isinstance(part, dict) and part.get("format") == "tsv":
-                    raise ValueError(
-                        f"{key} is {after[key]}, which is the {other} of {part.get('path')} "
-                        f"(files: {split}), of format tsv, whose first column is the source: name "
-                        "files with the columns in this order under files"
-                    )
+        if columns and after.get(key) is not None and after[key] == base.get(other):
+            split, path = columns[0]
+            raise ValueError(
+                f"{key} is {after[key]}, which is the {other} of {path} (files: {split}), of "
+                "format tsv, whose first column is the source: name files with the columns in this "
+                "order under files"
+            )
 
 
 def _merged(base: dict, delta: dict) -> dict:

@@ -159,9 +159,8 @@ def detokenizer(lang: str) -> Callable[[list[str]], str]:
     plain = plain_language(lang)
     join = MosesDetokenizer(lang={"ko": "ko", "cs": ""}.get(plain, lang)).detokenize
 
-    def detokenize(tokens: list[str]) -> str:
-        line = join(_TIME.sub(r"\1:", " ".join(tokens)).split(" "))
-        line = _MARK.sub("", line)
+    def joined(tokens: list[str]) -> str:
+        line = _MARK.sub("", join(_TIME.sub(r"\1:", " ".join(tokens)).split(" ")))
         return line if plain == "fr" else _QUOTED.sub(r"«\1»", line)
 
-    return detokenize
+    return joined

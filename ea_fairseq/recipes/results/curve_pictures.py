@@ -10,6 +10,7 @@ import matplotlib
 
 matplotlib.use("Agg")
 from matplotlib import pyplot  # noqa: E402
+from matplotlib.legend import Legend  # noqa: E402
 
 from ...files import new_file  # noqa: E402
 from .curves import Curves, MeanCurve  # noqa: E402
@@ -22,6 +23,17 @@ def names_of(paths: list[Path]) -> list[str]:
     absolute = [path.resolve() for path in paths]
     common = Path(os.path.commonpath([path.parent for path in absolute]))
     return [str(path.relative_to(common)) for path in absolute]
+
+
+def named(name: str) -> str:
+    """A name as the label of a line: matplotlib leaves out what begins with _."""
+    return f" {name}" if name[0] == "_" else name
+
+
+def without_formulas(legend: Legend) -> None:
+    """Have a legend show names as they are: a dollar in one begins no formula."""
+    for text in legend.get_texts():
+        text.set_parse_math(False)
 
 
 def draw(runs: dict[Path, list[Curves]], output: Path) -> None:
@@ -40,18 +52,17 @@ def draw(runs: dict[Path, list[Curves]], output: Path) -> None:
         layout="constrained",
     )
     for number, (name, seeds) in enumerate(zip(names_of(list(runs)), runs.values(), strict=True)):
-        # matplotlib names nothing that begins with _, and has ten colours.
+        # matplotlib has ten colours.
         style = dict(color=f"C{number % 10}", linestyle=_LINES[number // 10 % len(_LINES)])
-        draw_seeds(axes, rows, seeds, minutes, style, label=f" {name}" if name[0] == "_" else name)
+        draw_seeds(axes, rows, seeds, minutes, style, label=named(name))
     axes[0][0].set_ylabel("loss (thick: validation, thin: training)")
     if has_bleu:
         axes[1][0].set_ylabel("validation BLEU")
     axes[-1][0].set_xlabel("updates")
     axes[-1][1].set_xlabel(f"{unit} of training")
     # Above the axes: names are long, and inside they hide curves.
-    legend = figure.legend(*axes[0][0].get_legend_handles_labels(), loc="outside upper center")
-    for text in legend.get_texts():
-        text.set_parse_math(False)  # a dollar in a name begins no formula
+    lines = axes[0][0].get_legend_handles_labels()
+    without_formulas(figure.legend(*lines, loc="outside upper center"))
     for row in axes:
         for axis in row:
             axis.grid(alpha=0.3)

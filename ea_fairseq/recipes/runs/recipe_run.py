@@ -190,8 +190,9 @@ class RecipeRun:
 
     def _warn_of_other_files(self, step: Step) -> None:
         """Say what is no more what the training began with; whether that matters is not known."""
-        now = self._files()
-        for name, before in (step.noted("files") or {}).items():
+        began_with = step.noted("files") or {}
+        now = self._files() if began_with else {}
+        for name, before in began_with.items():
             if now.get(name) != before:
                 value = self.recipe.options("train").get(name, self.recipe.user_dir)
                 print(

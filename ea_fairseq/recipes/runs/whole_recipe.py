@@ -92,6 +92,13 @@ def finish(recipe: Recipe, corpus: Corpus, runs: list[Run], wanted: Wanted) -> R
     Returns:
         the ensemble
     """
+    for run in runs[1:]:
+        prepared = [{"data": trained_on(one.folder)} for one in (runs[0], run)]
+        if changes := differences(*prepared):
+            raise ValueError(
+                f"{run.folder}: was trained on other data than {runs[0].folder.name} "
+                f"({listed(changes)}): they have no mean; give the --seeds to show"
+            )
     ensemble = ensemble_of(runs) if wanted.ensemble else None
     if ensemble is not None:
         for run in ensemble.members:
@@ -102,13 +109,6 @@ def finish(recipe: Recipe, corpus: Corpus, runs: list[Run], wanted: Wanted) -> R
         with locked(ensemble.folder) as lock:
             work = EnsembleRun(recipe, corpus, ensemble, wanted, lock)
             work.do(list(work.steps), wanted.fresh)
-    for run in runs[1:]:
-        prepared = [{"data": trained_on(one.folder)} for one in (runs[0], run)]
-        if changes := differences(*prepared):
-            raise ValueError(
-                f"{run.folder}: was trained on other data than {runs[0].folder.name} "
-                f"({listed(changes)}): they have no mean; give the --seeds to show"
-            )
     print_results(runs)
     if ensemble is not None:
         print_results([ensemble])
